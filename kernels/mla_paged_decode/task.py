@@ -1,0 +1,86 @@
+"""TASK: MLA paged decode as the judge sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from kernels.mla_paged_decode import reference, workloads
+from kernels.mla_paged_decode.inputs import MlaSource
+from kernels.mla_paged_decode.workloads import CKV, HEADS, KPE, MlaWorkload
+from kernels.task import Mismatch, Source, Task, TensorSpec, Workload
+
+HERE = Path(__file__).parent
+PUBLISHED = workloads.published(HERE / "workloads.json")
+STARTS = {"c": "c_naive", "pytorch": "baselines/pytorch_matmul"}
+
+
+class MlaPagedDecode(Task):
+    """16 heads, 512 + 64 dimensions, page size 1."""
+
+    name = "mla_paged_decode"
+    title = "MLA paged decode"
+    entry = ("q_nope", "q_pe", "ckv_cache", "kpe_cache", "kv_indptr", "kv_indices", "sm_scale", "output", "lse")
+    plan_entry = ("kv_indptr", "kv_indices", "batch_size", "num_heads", "device")
+    smoke = ("7cd78cb9", "e6bef587", "a128f96f", "1250b1f6", "787d2d2f", "45be562f", "c9ba5e7f")
+
+    def workloads(self, device: str) -> tuple[MlaWorkload, ...]:
+        return tuple(w.on(device) for w in PUBLISHED)
+
+    def holdouts(self, device: str, seed: int) -> tuple[MlaWorkload, ...]:
+        return workloads.holdouts(seed, PUBLISHED[0].sm_scale)
+
+    def tensors(self, workload: Workload) -> dict[str, TensorSpec]:
+        return workloads.tensors(_mla(workload))
+
+    def scalars(self, workload: Workload) -> dict[str, float]:
+        return {"sm_scale": _mla(workload).sm_scale, "batch_size": workload.batch_size, "num_heads": HEADS}
+
+    def source(self, device: str, seed: int) -> Source:
+        return MlaSource(device, seed)
+
+    def items(self, workload: Workload) -> Sequence[int]:
+        return _mla(workload).kv_lengths
+
+    def reference(
+        self, workload: Workload, tensors: Mapping[str, Tensor], items: Sequence[int]
+    ) -> dict[str, Tensor]:
+        return reference.attend(tensors, _mla(workload).sm_scale, items)
+
+    def mismatch(
+        self, workload: Workload, outputs: Mapping[str, Tensor], expected: Mapping[str, Tensor],
+        items: Sequence[int], baseline_rmse: float,
+    ) -> Mismatch | None:
+        lengths = _mla(workload).kv_lengths
+        return reference.mismatch(outputs, expected, items, lengths, baseline_rmse)
+
+    def rmse(self, outputs: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
+        return reference.relative_rmse(outputs["output"], expected["output"])
+
+    def bytes_moved(self, workload: Workload) -> int:
+        keys = workload.tokens * ((CKV + KPE) * 2 + 4)
+        rows = workload.batch_size * HEADS
+        return keys + rows * ((CKV + KPE) * 2 + CKV * 2 + 4)
+
+    def flops(self, workload: Workload) -> int:
+        return 2 * workload.tokens * HEADS * (CKV + KPE + CKV)
+
+    def baselines(self, device: str) -> dict[str, Path]:
+        prefix = "pytorch" if device == "cpu" else "flashinfer"
+        return {p.name: p for p in sorted((HERE / "baselines").glob(f"{prefix}_*"))}
+
+    def floor(self, device: str) -> Path | None:
+        return HERE / "baselines" / "floor_c" if device == "cpu" else None
+
+    def start(self, language: str) -> Path:
+        return HERE / STARTS[language]
+
+
+def _mla(workload: Workload) -> MlaWorkload:
+    assert isinstance(workload, MlaWorkload)
+    return workload
+
+
+TASK: Task = MlaPagedDecode()

@@ -1,0 +1,118 @@
+"""The 47 published workloads and the hold-outs: sequence lengths, page placement, shapes."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernels.task import BadInputError, TensorSpec, Workload
+
+HEADS, CKV, KPE = 16, 512, 64
+SPARE_PAGES = 10
+"""On a CPU the pool holds one unused page per ten used, not the trace's 989,669 pages (1.1 GB)."""
+
+
+@dataclass(frozen=True)
+class MlaWorkload(Workload):
+    """One batch of sequences. `contiguous_runs` counts the stretches of consecutive page ids in kv_indices."""
+
+    kv_lengths: tuple[int, ...]
+    contiguous_runs: int
+    sm_scale: float
+    num_pages: int
+    stale_indices: int = 0
+    """Entries of kv_indices beyond kv_indptr[-1]: left over from earlier steps, pointing at unused pages."""
+    shared_pages: bool = False
+    """Sequences share pages, and one sequence holds a page twice."""
+
+    def on(self, device: str) -> MlaWorkload:
+        """The same workload with the pool that this device is given."""
+        if device != "cpu":
+            return self
+        pages = self.tokens + max(1, math.ceil(self.tokens / SPARE_PAGES))
+        return MlaWorkload(**{**self.__dict__, "num_pages": pages})
+
+
+def tensors(w: MlaWorkload) -> dict[str, TensorSpec]:
+    """Arguments of run() that are tensors; names, shapes and types are the definition's."""
+    batch, pages = w.batch_size, w.num_pages
+    return {
+        "q_nope": TensorSpec((batch, HEADS, CKV), "bfloat16", "input"),
+        "q_pe": TensorSpec((batch, HEADS, KPE), "bfloat16", "input"),
+        "ckv_cache": TensorSpec((pages, 1, CKV), "bfloat16", "input"),
+        "kpe_cache": TensorSpec((pages, 1, KPE), "bfloat16", "input"),
+        "kv_indptr": TensorSpec((batch + 1,), "int32", "plan"),
+        "kv_indices": TensorSpec((w.tokens + w.stale_indices,), "int32", "plan"),
+        "output": TensorSpec((batch, HEADS, CKV), "bfloat16", "output"),
+        "lse": TensorSpec((batch, HEADS), "float32", "output"),
+    }
+
+
+def published(path: Path) -> tuple[MlaWorkload, ...]:
+    """Read workloads.json; `BadInputError` names the file and field that is wrong."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadInputError(f"{path}: cannot be read as JSON: {error}") from None
+    if not isinstance(data, dict) or not isinstance(data.get("workloads"), list):
+        raise BadInputError(f"{path}: must be an object with a list 'workloads'")
+    scale, pages = data.get("sm_scale"), data.get("num_pages")
+    if not isinstance(scale, float) or not math.isfinite(scale):
+        raise BadInputError(f"{path}: sm_scale must be a finite number, not {scale!r}")
+    if not _whole(pages) or pages < 1:
+        raise BadInputError(f"{path}: num_pages must be a whole number above 0, not {pages!r}")
+    return tuple(_workload(path, i, row, scale, pages) for i, row in enumerate(data["workloads"]))
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _workload(path: Path, i: int, row: Any, scale: float, pages: int) -> MlaWorkload:
+    where = f"{path}: workloads[{i}]"
+    if not isinstance(row, dict) or not isinstance(row.get("id"), str) or not row["id"]:
+        raise BadInputError(f"{where}: must be an object with an 'id'")
+    lengths, runs = row.get("kv_lengths"), row.get("contiguous_runs")
+    if not isinstance(lengths, list) or not lengths or not all(_whole(n) and n >= 0 for n in lengths):
+        raise BadInputError(f"{where}.kv_lengths: must be a list of whole numbers from 0 up")
+    if sum(lengths) > pages:
+        raise BadInputError(f"{where}.kv_lengths: {sum(lengths)} tokens do not fit in {pages} pages")
+    if not _whole(runs) or not 1 <= runs <= max(1, sum(lengths)):
+        raise BadInputError(f"{where}.contiguous_runs: must be from 1 to the number of tokens, not {runs!r}")
+    return MlaWorkload(row["id"], len(lengths), sum(lengths), tuple(lengths), runs, scale, pages)
+
+
+def holdouts(seed: int, sm_scale: float) -> tuple[MlaWorkload, ...]:
+    """Small batches that no published workload resembles; ragged lengths differ with the seed."""
+    rng = random.Random(seed)
+    ragged = tuple(rng.choice((1, 2, 3, 15, 17, 31, 33, 64, 127, 129, 255, 300)) for _ in range(rng.randint(5, 9)))
+    skewed = (rng.randint(1500, 2500), *(rng.randint(1, 9) for _ in range(6)))
+    edges = [31, 32, 33, 63, 64, 65]
+    rng.shuffle(edges)
+    return (
+        _holdout("one token", (1,), sm_scale),
+        _holdout("edges of tiles", tuple(edges), sm_scale, scattered=True),
+        _holdout("empty sequences", (0, rng.randint(2, 40), 0, 0, rng.randint(60, 140), 0), sm_scale),
+        _holdout("nothing but an empty sequence", (0,), sm_scale),
+        _holdout("ragged", ragged, 1 / math.sqrt(192), scattered=True),
+        _holdout("skewed", skewed, sm_scale),
+        _holdout("shared and repeated pages", (40, 70, 33), sm_scale, shared_pages=True),
+        _holdout("kv_indices longer than needed", (rng.randint(3, 50), 65, 17), sm_scale, stale_indices=61),
+        _holdout("large logits", (96, 200), 0.5, scattered=True),
+    )
+
+
+def _holdout(
+    name: str, lengths: tuple[int, ...], sm_scale: float, *, scattered: bool = False,
+    stale_indices: int = 0, shared_pages: bool = False,
+) -> MlaWorkload:
+    tokens = sum(lengths)
+    runs = tokens if scattered else min(max(1, tokens), 2 * len(lengths))
+    return MlaWorkload(
+        f"hold-out: {name}", len(lengths), tokens, lengths, max(1, runs), sm_scale,
+        num_pages=tokens + 512, stale_indices=stale_indices, shared_pages=shared_pages,
+    )

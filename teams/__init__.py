@@ -1,0 +1,1 @@
+"""Who does the work, and the pages that show it: the project's only Django app."""
