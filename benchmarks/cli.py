@@ -1,0 +1,168 @@
+"""The judge's command line: judge, aa, compare, attacks.
+
+    python -m benchmarks judge mla_paged_decode kernels/mla_paged_decode/c_blocked
+    python -m benchmarks judge mla_paged_decode PATH --workloads smoke --json
+    python -m benchmarks aa mla_paged_decode --runs 10 --out benchmarks/results
+    python -m benchmarks compare A.json B.json
+    python -m benchmarks attacks
+
+Exit status: 0 passed, 1 the candidate did not pass, 2 bad input, 3 the judge's own fault.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks import compare as comparison
+from benchmarks import report as reports
+from benchmarks import table
+from benchmarks.report import Report
+from kernels.task import BadInputError, Task, Workload, load_task, task_names
+
+EXIT = {"passed": 0, "partial": 1, "judge_error": 3}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run a command; its exit status."""
+    arguments = _parser().parse_args(argv)
+    arguments.command_line = shlex.join(["python", "-m", "benchmarks", *argv])
+    try:
+        action: Callable[[argparse.Namespace], int] = arguments.action
+        return action(arguments)
+    except BadInputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Judge kernels.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    judge = commands.add_parser("judge", help="build, check and time one candidate")
+    judge.set_defaults(action=_judge)
+    _task_argument(judge)
+    judge.add_argument("path", type=Path, help="the candidate's folder, or its kernel.py")
+    judge.add_argument("--workloads", default="all", help="smoke, all, or ids (or their beginnings) with commas")
+    judge.add_argument("--stop-below", type=_positive, help="time no further if the smoke workloads' mean is less")
+    judge.add_argument("--verify", action="store_true", help="measure twice, in fresh processes; report the second")
+    _common(judge)
+    aa = commands.add_parser("aa", help="judge the baselines against themselves")
+    aa.set_defaults(action=_aa)
+    _task_argument(aa)
+    aa.add_argument("--runs", type=int, default=1, help="how many in a row (each is written, none left out)")
+    aa.add_argument("--workloads", default="all", help="smoke, all, or ids with commas")
+    _common(aa)
+    compare = commands.add_parser("compare", help="compare two reports, workload by workload")
+    compare.set_defaults(action=_compare)
+    compare.add_argument("first", type=Path)
+    compare.add_argument("second", type=Path)
+    compare.add_argument("--scope", choices=reports.SCOPES, default=reports.RUN_ONLY)
+    attacks = commands.add_parser("attacks", help="let every known way of cheating try, and every honest kernel pass")
+    attacks.set_defaults(action=_attacks)
+    attacks.add_argument("--only", help="names with commas")
+    attacks.add_argument("--sandbox", choices=("auto", "required", "off"), default="auto")
+    return parser
+
+
+def _task_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("task", help=f"one of {', '.join(task_names())}")
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", choices=("cpu",), default="cpu")
+    parser.add_argument("--sandbox", choices=("auto", "required", "off"), default="auto")
+    parser.add_argument("--out", type=Path, help="write the report here as JSON")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON instead of a table")
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a positive number, not {text}")
+    return value
+
+
+def select(task: Task, device: str, choice: str) -> list[Workload]:
+    """The workloads that `--workloads` names, in the order of reports."""
+    everything = task.workloads(device)
+    if choice == "all":
+        return list(everything)
+    wanted = task.smoke if choice == "smoke" else tuple(part.strip() for part in choice.split(","))
+    for part in wanted:
+        matches = sum(w.id.startswith(part) for w in everything) if part else 0
+        if matches != 1:
+            raise BadInputError(f"--workloads: {part!r} begins {matches} workload ids of {task.name}, not one")
+    return [w for w in everything if w.id.startswith(wanted)]
+
+
+def _judge(arguments: argparse.Namespace) -> int:
+    from benchmarks import candidate  # noqa: PLC0415 - the file is read before torch, which takes a second
+
+    task = load_task(arguments.task)
+    source = candidate.read(arguments.path)
+    workloads = select(task, arguments.device, arguments.workloads)
+    from benchmarks.bench import Bench  # noqa: PLC0415
+    from benchmarks.judge import judge, verify  # noqa: PLC0415
+
+    with Bench(task, arguments.device, choice=arguments.sandbox, progress=progress) as bench:
+        report = judge(bench, source, workloads, stop_below=arguments.stop_below, command=arguments.command_line)
+        if arguments.verify and report.status == "passed":
+            report = verify(bench, source, report, command=arguments.command_line)
+    return _deliver(report, arguments.out, arguments.json)
+
+
+def _aa(arguments: argparse.Namespace) -> int:
+    from benchmarks.bench import Bench  # noqa: PLC0415
+    from benchmarks.judge import judge  # noqa: PLC0415
+
+    task = load_task(arguments.task)
+    workloads = select(task, arguments.device, arguments.workloads)
+    statuses = []
+    for i in range(arguments.runs):
+        with Bench(task, arguments.device, choice=arguments.sandbox, progress=progress) as bench:
+            report = judge(bench, None, workloads, command=arguments.command_line)
+        out = arguments.out
+        if out is not None and arguments.runs > 1:
+            out = out / f"run-{i + 1:02d}.json"
+        statuses.append(_deliver(report, out, arguments.json, brief=arguments.runs > 1))
+    return max(statuses)
+
+
+def _deliver(report: Report, out: Path | None, as_json: bool, *, brief: bool = False) -> int:
+    progress("")
+    if out is not None:
+        report.write(out)
+    if as_json:
+        print(reports.dumps(report.to_json()), end="")
+    elif brief:
+        print(table.headline(report))
+    else:
+        print("\n".join(table.lines(report)))
+    sys.stdout.flush()
+    return EXIT.get(report.status, 1)
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    first, second = reports.read(arguments.first), reports.read(arguments.second)
+    for line in comparison.lines(first, second, arguments.scope):
+        print(line)
+    return 0
+
+
+def _attacks(arguments: argparse.Namespace) -> int:
+    from benchmarks.attacks import suite  # noqa: PLC0415
+
+    only = arguments.only.split(",") if arguments.only else None
+    return suite.run(only, arguments.sandbox, progress, print)
+
+
+def progress(text: str) -> None:
+    """One line on a terminal that replaces itself; elsewhere nothing (logs want no hundred lines)."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,181 @@
+"""judge(): take a candidate through the stages of protocol 1 and say what it is worth.
+
+Cheap stages come first, and a stage visits the few `smoke` workloads before all of them, so that a poor candidate costs
+little: screen, build, check (hold-outs, smoke, the rest), time (smoke, the rest), profile. `verify` does it all again in
+fresh processes on fresh contents; what it measures then is the figure, not the better of the two.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from statistics import median
+from typing import Any
+
+from benchmarks import build, profile, screen, statistics, timing
+from benchmarks.bench import Bench
+from benchmarks.calibration import baseline_versions, calibrate, device_name
+from benchmarks.candidate import Source
+from benchmarks.check import check_holdouts, check_row
+from benchmarks.report import PROTOCOL, RUN_ONLY, Report, Row, Status
+from benchmarks.trial import Trial
+from benchmarks.worker import CandidateError, JudgeError
+from kernels.task import Workload
+
+
+@dataclass
+class Stages:
+    """Seconds spent in each stage."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Add the time of a block to a stage."""
+        begin = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - begin
+
+
+def judge(
+    bench: Bench, source: Source | None, workloads: Sequence[Workload], *, stop_below: float | None = None,
+    command: str = "",
+) -> Report:
+    """Judge `source` (None: the baselines against themselves) on these workloads of the bench.
+
+    With `stop_below`, a candidate whose geometric mean on the smoke workloads is less after one round is timed no
+    further; the rows that are left say `not_run`.
+    """
+    stages = Stages()
+    report = _empty_report(bench, source, workloads, command)
+    try:
+        _judge(bench, source, workloads, stop_below, report, stages)
+    except CandidateError as error:
+        report.verdict, report.message = _early(error.status), error.message
+    except JudgeError as error:
+        report.verdict, report.message = "judge_error", str(error)
+    report.seconds = {**stages.seconds, "total": sum(stages.seconds.values())}
+    report.environment["sandbox"] = bench.box.kind
+    return report
+
+
+def _judge(
+    bench: Bench, source: Source | None, workloads: Sequence[Workload], stop_below: float | None, report: Report,
+    stages: Stages,
+) -> None:
+    notes: dict[str, Any] = {}
+    candidate = None
+    bench.warm_up()
+    if source is not None:
+        with stages.stage("screen"):
+            if (why := screen.screen(source, bench.task, bench.device)) is not None:
+                report.verdict, report.message = "screened_out", why
+                return
+        with stages.stage("build"):
+            bench.progress("building")
+            candidate = bench.lay_out(source)
+            notes = build.build(candidate, bench.box)
+    with stages.stage("calibrate"):
+        standards = calibrate(bench)
+    trial = Trial(bench, candidate, standards, {row.workload: row for row in report.rows})
+    for row in report.rows:
+        row.floor_us = standards[row.workload].floor_us
+    try:
+        _check_and_time(trial, workloads, stop_below, report, stages)
+    finally:
+        report.holdouts, report.findings = trial.holdouts, trial.findings
+        trial.end()
+    with stages.stage("profile"):
+        report.profile = profile.profile(trial, notes)
+        report.findings += profile.suspicions(trial)
+
+
+def _check_and_time(
+    trial: Trial, workloads: Sequence[Workload], stop_below: float | None, report: Report, stages: Stages
+) -> None:
+    smoke = [w for w in workloads if w.id.startswith(trial.bench.task.smoke)]
+    rest = [w for w in workloads if w not in smoke]
+    with stages.stage("check"):
+        if not check_holdouts(trial) or not _check(trial, smoke):
+            return
+    if stop_below is not None and smoke:
+        with stages.stage("time"):
+            if not timing.time_rows(trial, smoke, rounds=1) or _too_slow(trial, smoke, stop_below, report):
+                return
+    with stages.stage("check"):
+        if not _check(trial, rest):
+            return
+    with stages.stage("time"):
+        timing.time_rows(trial, workloads)
+
+
+def _check(trial: Trial, workloads: Sequence[Workload]) -> bool:
+    for i, workload in enumerate(workloads):
+        trial.bench.progress(f"checking: workload {i + 1} of {len(workloads)}")
+        check_row(trial, workload)
+        if trial.given_up or trial.rows[workload.id].status in ("cheated", "timeout"):
+            return False
+    return all(trial.rows[w.id].status == "passed" for w in workloads)
+
+
+def _too_slow(trial: Trial, smoke: Sequence[Workload], stop_below: float, report: Report) -> bool:
+    mean = statistics.geometric_mean([median(trial.rows[w.id].scopes[RUN_ONLY].ratios) for w in smoke])
+    if mean >= stop_below:
+        for w in smoke:  # that round was a first look: the figures come from the rounds that all workloads share
+            trial.rows[w.id].scopes.clear()
+        return False
+    report.message = f"{mean:.3f}x on the smoke workloads, below {stop_below:.3f}x: not judged further"
+    return True
+
+
+def verify(bench: Bench, source: Source, claim: Report, *, command: str = "") -> Report:
+    """Measure a claim again, in fresh processes and on fresh contents; the report returned is that measurement alone.
+
+    `verified` says that it passed. If it is slower than the claim's interval allows, a finding says so.
+    """
+    workloads = [w for w in bench.workloads if any(row.workload == w.id for row in claim.rows)]
+    report = judge(bench, source, workloads, command=command)
+    claimed, found = claim.summary(), report.summary()
+    report.verified = report.status == "passed" and claim.candidate["source_sha256"] == source.sha256
+    if claimed is not None and (found is None or found.geomean < _least(claimed)):
+        now = "it did not pass" if found is None else f"{found.geomean:.3f}x"
+        report.findings.append({"kind": "claim_not_verified", "workload": None,
+                                "message": f"claimed {claimed.geomean:.3f}x, measured again: {now}"})  # fmt: skip
+    return report
+
+
+def _least(claimed: statistics.Summary) -> float:
+    """A claim holds while the second figure is within 3 % of it: the sum of both measurements' noise, and more."""
+    return 0.97 * claimed.geomean
+
+
+def _early(status: str) -> Status:
+    return status if status in ("cheated", "build_error") else "build_error"  # type: ignore[return-value]
+
+
+def _empty_report(bench: Bench, source: Source | None, workloads: Sequence[Workload], command: str) -> Report:
+    everything = len(workloads) == len(bench.workloads)
+    versions = baseline_versions(bench)
+    name = {"name": source.name, "source_sha256": source.sha256, "language": source.language} if source else {
+        "name": "baseline", "source_sha256": "", "language": "pytorch"}  # fmt: skip
+    return Report(
+        task=bench.task.name, candidate=dict(name), command=command,
+        conditions={
+            "protocol": PROTOCOL, "device": device_name(), "baseline_versions": versions,
+            "workloads": "all" if everything else [w.id for w in workloads],
+            "clock": "CPU time of one thread, read by the parent",
+        },
+        rows=[Row(w.id, w.batch_size, w.tokens) for w in workloads],
+        environment={
+            "date": datetime.now(UTC).isoformat(timespec="seconds"), "platform": platform.platform(),
+            "python": platform.python_version(), "torch": version("torch"), "compiler": build.compiler_version(),
+            "seed": bench.seed,
+        },
+    )  # fmt: skip

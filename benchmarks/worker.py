@@ -1,0 +1,234 @@
+"""The parent's side of a child: starts it, tells it what to do, reads its clock, ends it.
+
+The clock is the kernel's account of the child's CPU time, read from here; its process id comes with each message from
+the kernel too (SCM_CREDENTIALS), not from the child.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import sandbox
+from benchmarks.arena import Arena, Place
+from benchmarks.candidate import Candidate
+from benchmarks.sandbox import Sandbox
+from kernels.task import Task, Workload
+
+INSIDE = Path(__file__).parent / "inside"
+START_SECONDS = 120
+"""Importing torch from a cold disk on a loaded machine took 20 s."""
+LOAD_SECONDS = 20
+MEMORY_BYTES = {False: 4 << 30, True: 24 << 30}
+"""Address space of a child without and with torch, which maps several GB that it never touches."""
+CPU_SECONDS = 1800
+MESSAGE_BYTES = 1 << 16
+IDLE = ("S", "D")
+
+
+class CandidateError(Exception):
+    """The candidate did something wrong: a status of the protocol and a sentence for its author."""
+
+    def __init__(self, status: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.message = status, message
+
+
+class JudgeError(Exception):
+    """We did something wrong; charged to nobody."""
+
+
+class Worker:
+    """One sandboxed process. After a `CandidateError` of crash or time limit it is gone: `alive` is False."""
+
+    def __init__(
+        self, box: Sandbox, inputs: Arena, outputs: Arena, *, torch: bool, visible: Sequence[Path], cpu: int
+    ) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._socket, self.outputs, self.torch, self._cpu = ours, outputs, torch, cpu
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        settings = {
+            "torch": torch, "device": "cpu", "socket": theirs.fileno(),
+            "inputs": inputs.descriptor, "input_bytes": inputs.size,
+            "outputs": outputs.descriptor, "output_bytes": outputs.size,
+            "memory_bytes": MEMORY_BYTES[torch], "cpu_seconds": CPU_SECONDS,
+        }  # fmt: skip
+        python, view = sandbox.python_view(packages=torch)
+        view.readonly += [INSIDE, *visible]
+        argv = [python, "-I", *([] if torch else ["-S"]), str(INSIDE), json.dumps(settings)]
+        fds = [theirs.fileno(), inputs.descriptor, outputs.descriptor]
+        self._process = sandbox.start(argv, box, view, stderr=self._stderr, pass_fds=fds)
+        theirs.close()
+        self.alive, self.pid, self.filtered, self._threads = True, 0, False, 1
+
+    def ready(self) -> None:
+        """Wait until it is up; `JudgeError` with its last words if it does not come up."""
+        if self.pid:
+            return
+        try:
+            hello = self._receive(START_SECONDS)
+        except CandidateError as error:
+            raise JudgeError(f"the process for kernels did not start: {error.message}") from None
+        self.filtered, self._threads = hello["filtered"], hello["threads"]
+        os.sched_setaffinity(self.pid, {self._cpu})  # one core for all of a bench's children: their caches stay theirs
+
+    def load(self, slot: str, folder: Path) -> None:
+        """Import folder/kernel.py under this name."""
+        self.ready()
+        self._ask({"do": "load", "slot": slot, "folder": str(folder)}, LOAD_SECONDS)
+        self._look_around()
+
+    def prepare(
+        self, slot: str, task: Task, workload: Workload, inputs: Mapping[str, Place], outputs: Mapping[str, Place]
+    ) -> None:
+        """Announce a call: addresses, numbers, and through plan() the contents of `plan` tensors."""
+        tensors = [
+            (name, where, offset, spec.shape, spec.dtype)
+            for where, places in (("inputs", inputs), ("outputs", outputs))
+            for name, (offset, spec) in places.items()
+        ]
+        message = {"do": "prepare", "slot": slot, "tensors": tensors, "scalars": task.scalars(workload),
+                   "entry": task.entry, "plan_entry": task.plan_entry, "outputs": list(outputs)}  # fmt: skip
+        self._ask(message, LOAD_SECONDS)
+
+    def cpu_ns(self) -> int:
+        """CPU time that the process has used, all its threads, living and ended."""
+        return time.clock_gettime_ns(((~self.pid) << 3) | 2)
+
+    def settle(self) -> None:
+        """Wait until it blocks for the next message: only then has the kernel booked all its CPU time (a running
+        process is booked at the clock's ticks, 4 ms late)."""
+        for _ in range(200):
+            if self._state() in IDLE:
+                return
+            time.sleep(20e-6)
+
+    def go(self) -> None:
+        """Let it make the prepared call."""
+        self._socket.send(b"g")
+
+    def finish(self, cpu_limit_s: float) -> None:
+        """Wait for the call's end; the limit is in CPU seconds, or ten times as long asleep."""
+        self._receive(10 * cpu_limit_s, cpu_limit_s)
+
+    def check_alone(self) -> None:
+        """`CandidateError` if the process has gained threads or children, or a library that computes for it."""
+        self._look_around()
+
+    def close(self) -> None:
+        """End it."""
+        self.alive = False
+        self._socket.close()
+        sandbox.stop(self._process)
+        self._stderr.close()
+
+    def _ask(self, message: Mapping[str, Any], seconds: float) -> Any:
+        self._socket.send(json.dumps(message).encode())
+        return self._receive(seconds, seconds)
+
+    def _receive(self, seconds: float, cpu_seconds: float | None = None) -> Any:
+        """The answer's content; `None` for done. Errors and deaths come as `CandidateError`."""
+        packet = self._wait(seconds, cpu_seconds)
+        if packet == b"d":
+            return None
+        if not packet:
+            raise self._death()
+        try:
+            answer = json.loads(packet)
+            if "error" in answer:
+                raise CandidateError(str(answer["error"]), str(answer["message"]))
+            return answer["ok"]
+        except (ValueError, KeyError, TypeError):
+            raise self._kill("cheated", "the kernel answered in the judge's place") from None
+
+    def _wait(self, seconds: float, cpu_seconds: float | None) -> bytes:
+        deadline = time.monotonic() + seconds
+        cpu_deadline = self.cpu_ns() + cpu_seconds * 1e9 if cpu_seconds and self.pid else None
+        self._socket.settimeout(0.05)
+        while True:
+            try:
+                packet, extra, _, _ = self._socket.recvmsg(MESSAGE_BYTES, socket.CMSG_SPACE(12))
+            except TimeoutError:
+                busy = cpu_deadline is not None and self._busy_since(cpu_deadline)
+                if busy or time.monotonic() > deadline:
+                    raise self._kill("timeout", self._too_long(seconds, cpu_seconds if busy else None)) from None
+                continue
+            except ConnectionError:
+                return b""
+            return packet if not packet or self._sent_by(extra) else b"?"
+
+    def _busy_since(self, cpu_deadline: float) -> bool:
+        try:
+            return self.cpu_ns() > cpu_deadline
+        except OSError:
+            return False  # it has just ended: the socket will say so
+
+    def _sent_by(self, extra: Sequence[tuple[int, int, bytes]]) -> bool:
+        """Take the sender's process id from the kernel at the first message, insist on it after that."""
+        pid = next(struct.unpack("3i", data)[0] for level, kind, data in extra
+                   if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS))  # fmt: skip
+        self.pid = self.pid or pid
+        return bool(pid == self.pid)
+
+    @staticmethod
+    def _too_long(seconds: float, cpu_seconds: float | None) -> str:
+        if cpu_seconds is None:
+            return f"no answer within {seconds:.0f} s, most of them asleep: does it wait for something?"
+        return f"still running after {cpu_seconds:.1f} s of CPU time: an endless loop, or far too slow"
+
+    def _state(self) -> str:
+        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+    def _look_around(self) -> None:
+        try:
+            threads = len(list(Path(f"/proc/{self.pid}/task").iterdir()))
+            children = sandbox.descendants(self.pid)
+            mapped = "" if self.torch else Path(f"/proc/{self.pid}/maps").read_text()
+        except OSError:
+            return  # it has ended: the next message will say so
+        if threads > self._threads or children:
+            raise self._kill("cheated", "the kernel started a thread or a process; a kernel runs in one thread")
+        for library in ("libtorch", "numpy", "openblas", "mkl", "libblas", "libdnnl"):
+            if library in mapped:
+                raise self._kill("cheated", f"the C candidate loaded {library}; it must compute by itself")
+
+    def _kill(self, status: str, message: str) -> CandidateError:
+        self.close()
+        return CandidateError(status, message)
+
+    def _death(self) -> CandidateError:
+        """What the end of the process says: refused system call, crash, or its own exit."""
+        self._process.wait()
+        code = self._process.returncode
+        number = -code if code < 0 else code - 128  # bubblewrap passes signals on as a shell does
+        self._stderr.seek(0)
+        last_words = self._stderr.read()[-2000:].decode(errors="replace").strip()
+        self.close()
+        if number == signal.SIGSYS:
+            return CandidateError("cheated", "the kernel tried to start a thread, a process or a program, or to open a "
+                                             "socket; it runs alone, in one thread")  # fmt: skip
+        if number == signal.SIGXCPU or number == signal.SIGKILL:
+            return CandidateError("runtime_error", "the process was killed: too much memory or CPU time")
+        if number > 0 and number in signal.valid_signals():
+            hint = " (inputs are read-only)" if number in (signal.SIGSEGV, signal.SIGBUS) else ""
+            return CandidateError("runtime_error", f"crashed with {signal.Signals(number).name}{hint}\n{last_words}")
+        return CandidateError("runtime_error", f"the process ended with status {code}\n{last_words}")
+
+
+def load(worker: Worker, slot: str, candidate: Candidate) -> None:
+    """Load a built candidate; a crash on import is a build error."""
+    try:
+        worker.load(slot, candidate.folder)
+    except CandidateError as error:
+        if error.status == "runtime_error":
+            raise CandidateError("build_error", f"on import: {error.message}") from None
+        raise
