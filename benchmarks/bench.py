@@ -26,7 +26,7 @@ from torch import Tensor
 from benchmarks import arena, build, sandbox
 from benchmarks.arena import Arena, Place
 from benchmarks.candidate import Candidate, Source, lay_out, read
-from benchmarks.worker import CandidateError, JudgeError, Worker, load
+from benchmarks.worker import CandidateError, JudgeError, Worker, inside_sha256, load
 from kernels.task import Task, TensorSpec, Workload
 
 Progress = Callable[[str], None]
@@ -74,6 +74,7 @@ class Bench:
         self.source = task.source(device, self.rng.getrandbits(62))
         self.workloads = task.workloads(device)
         self._cpu = self.rng.choice(sorted(os.sched_getaffinity(0)))
+        self._inside = inside_sha256()
         self._washer = torch.zeros(WASH_BYTES, dtype=torch.uint8)
         self._scratch = Path(tempfile.mkdtemp(prefix="regroup-judge-"))
         self._scratch.chmod(0o755)
@@ -96,6 +97,10 @@ class Bench:
             memory.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
+    def is_untouched(self) -> bool:
+        """Is the program that hosts candidates still the one that this bench began with?"""
+        return inside_sha256() == self._inside
+
     def lay_out(self, source: Source) -> Candidate:
         """Copy a source where the sandbox may show it; every candidate gets a folder of its own."""
         return lay_out(source, self._scratch / f"{len(list(self._scratch.iterdir()))}-{source.sha256[:12]}")
@@ -104,7 +109,8 @@ class Bench:
         """A fresh sandboxed process that sees these folders (and torch, if it is to host PyTorch programs)."""
         outputs = Arena(self._output_bytes, sealed=False)
         self._arenas.append(outputs)
-        worker = Worker(self.box, self.inputs, outputs, torch=torch, visible=list(folders), cpu=self._cpu)
+        worker = Worker(self.box, self.inputs, outputs, torch=torch, visible=list(folders),
+                        cpu=self._cpu, cwd=self._scratch)  # fmt: skip
         self._workers.append(worker)
         return worker
 

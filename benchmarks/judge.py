@@ -61,6 +61,8 @@ def judge(
         report.verdict, report.message = _early(error.status), error.message
     except JudgeError as error:
         report.verdict, report.message = "judge_error", str(error)
+    if not bench.is_untouched():
+        report.verdict, report.message = "cheated", "files of the judge were changed while the candidate ran"
     report.seconds = {**stages.seconds, "total": sum(stages.seconds.values())}
     report.environment["sandbox"] = bench.box.kind
     return report

@@ -6,6 +6,7 @@ the kernel too (SCM_CREDENTIALS), not from the child.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -32,6 +33,10 @@ MEMORY_BYTES = {False: 4 << 30, True: 24 << 30}
 CPU_SECONDS = 1800
 MESSAGE_BYTES = 1 << 16
 IDLE = ("S", "D")
+DONE = object()
+OUT_OF_TURN = "the kernel spoke to the judge in its host's place"
+EXCUSES = ("build_error", "runtime_error", "wrong_shape", "wrong_dtype")
+"""Statuses that a child may report of itself; all others are for the parent to find."""
 
 
 class CandidateError(Exception):
@@ -50,7 +55,8 @@ class Worker:
     """One sandboxed process. After a `CandidateError` of crash or time limit it is gone: `alive` is False."""
 
     def __init__(
-        self, box: Sandbox, inputs: Arena, outputs: Arena, *, torch: bool, visible: Sequence[Path], cpu: int
+        self, box: Sandbox, inputs: Arena, outputs: Arena, *, torch: bool, visible: Sequence[Path], cpu: int,
+        cwd: Path,
     ) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -66,7 +72,7 @@ class Worker:
         view.readonly += [INSIDE, *visible]
         argv = [python, "-I", *([] if torch else ["-S"]), str(INSIDE), json.dumps(settings)]
         fds = [theirs.fileno(), inputs.descriptor, outputs.descriptor]
-        self._process = sandbox.start(argv, box, view, stderr=self._stderr, pass_fds=fds)
+        self._process = sandbox.start(argv, box, view, stderr=self._stderr, pass_fds=fds, cwd=cwd)
         theirs.close()
         self.alive, self.pid, self.filtered, self._threads = True, 0, False, 1
 
@@ -114,11 +120,12 @@ class Worker:
 
     def go(self) -> None:
         """Let it make the prepared call."""
-        self._socket.send(b"g")
+        self._send(b"g")
 
     def finish(self, cpu_limit_s: float) -> None:
         """Wait for the call's end; the limit is in CPU seconds, or ten times as long asleep."""
-        self._receive(10 * cpu_limit_s, cpu_limit_s)
+        if self._receive(10 * cpu_limit_s, cpu_limit_s) is not DONE:
+            raise self._kill("cheated", OUT_OF_TURN)
 
     def check_alone(self) -> None:
         """`CandidateError` if the process has gained threads or children, or a library that computes for it."""
@@ -132,23 +139,44 @@ class Worker:
         self._stderr.close()
 
     def _ask(self, message: Mapping[str, Any], seconds: float) -> Any:
-        self._socket.send(json.dumps(message).encode())
-        return self._receive(seconds, seconds)
+        self._send(json.dumps(message).encode())
+        if (answer := self._receive(seconds, seconds)) is DONE:
+            raise self._kill("cheated", OUT_OF_TURN)
+        return answer
+
+    def _send(self, packet: bytes) -> None:
+        """Nothing may be waiting to be read: who speaks without being asked is not our program."""
+        self._socket.setblocking(False)
+        try:
+            early = self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            early = b""
+        except ConnectionError:
+            raise self._death() from None
+        if early:
+            raise self._kill("cheated", OUT_OF_TURN)
+        try:
+            self._socket.send(packet)
+        except (BrokenPipeError, ConnectionError):
+            raise self._death() from None
 
     def _receive(self, seconds: float, cpu_seconds: float | None = None) -> Any:
-        """The answer's content; `None` for done. Errors and deaths come as `CandidateError`."""
+        """The answer's content, or `DONE`. Errors and deaths come as `CandidateError`."""
         packet = self._wait(seconds, cpu_seconds)
         if packet == b"d":
-            return None
+            return DONE
         if not packet:
             raise self._death()
         try:
             answer = json.loads(packet)
-            if "error" in answer:
-                raise CandidateError(str(answer["error"]), str(answer["message"]))
-            return answer["ok"]
+            if "error" not in answer:
+                return answer["ok"]
+            status, message = str(answer["error"]), str(answer["message"])
         except (ValueError, KeyError, TypeError):
-            raise self._kill("cheated", "the kernel answered in the judge's place") from None
+            raise self._kill("cheated", OUT_OF_TURN) from None
+        if status not in EXCUSES:
+            raise self._kill("cheated", OUT_OF_TURN)
+        raise CandidateError(status, message)
 
     def _wait(self, seconds: float, cpu_seconds: float | None) -> bytes:
         deadline = time.monotonic() + seconds
@@ -222,6 +250,14 @@ class Worker:
             hint = " (inputs are read-only)" if number in (signal.SIGSEGV, signal.SIGBUS) else ""
             return CandidateError("runtime_error", f"crashed with {signal.Signals(number).name}{hint}\n{last_words}")
         return CandidateError("runtime_error", f"the process ended with status {code}\n{last_words}")
+
+
+def inside_sha256() -> str:
+    """Hash of the program that hosts candidates: names and contents of all its files."""
+    digest = hashlib.sha256()
+    for file in sorted(p for p in INSIDE.iterdir() if p.is_file()):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
 
 
 def load(worker: Worker, slot: str, candidate: Candidate) -> None:
