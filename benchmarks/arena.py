@@ -56,7 +56,8 @@ class Arena:
 
 def size_of(spec: TensorSpec) -> int:
     """Bytes of a tensor."""
-    return math.prod(spec.shape) * getattr(torch, spec.dtype).itemsize
+    itemsize: int = getattr(torch, spec.dtype).itemsize
+    return math.prod(spec.shape) * itemsize
 
 
 def place(specs: Mapping[str, TensorSpec], rng: random.Random) -> dict[str, Place]:

@@ -14,7 +14,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,8 +109,9 @@ class Bench:
         """A fresh sandboxed process that sees these folders (and torch, if it is to host PyTorch programs)."""
         outputs = Arena(self._output_bytes, sealed=False)
         self._arenas.append(outputs)
-        worker = Worker(self.box, self.inputs, outputs, torch=torch, visible=list(folders),
-                        cpu=self._cpu, cwd=self._scratch)  # fmt: skip
+        worker = Worker(
+            self.box, self.inputs, outputs, torch=torch, visible=list(folders), cpu=self._cpu, cwd=self._scratch
+        )
         self._workers.append(worker)
         return worker
 
@@ -157,7 +158,12 @@ class Bench:
         return Side(worker, FLOOR)
 
     def call(
-        self, side: Side, workload: Workload, limit_s: float, *, meanwhile: Meanwhile = _nothing,
+        self,
+        side: Side,
+        workload: Workload,
+        limit_s: float,
+        *,
+        meanwhile: Meanwhile = _nothing,
         companion: Side | None = None,
     ) -> Call:
         """Let a side make one call on fresh contents; see the top of this file for the order of the steps.

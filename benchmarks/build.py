@@ -47,7 +47,9 @@ def build(candidate: Candidate, box: Sandbox) -> dict[str, Any]:
     if not sources:
         return {}
     if (cc := compiler()) is None:
-        raise CandidateError("build_error", "no C compiler here ($CC, cc, gcc, clang): PyTorch candidates can be judged")
+        raise CandidateError(
+            "build_error", "no C compiler here ($CC, cc, gcc, clang): PyTorch candidates can be judged"
+        )
     flags = read_flags(candidate)
     notes = ["-fopt-info-vec-optimized"] if "gcc" in Path(cc).resolve().name else []
     argv = [cc, *flags, *notes, "-shared", "-fPIC", "-o", "kernel.so", *sources, "-lm"]
@@ -57,8 +59,11 @@ def build(candidate: Candidate, box: Sandbox) -> dict[str, Any]:
     if code != 0 or not (candidate.folder / "kernel.so").is_file():
         raise CandidateError("build_error", "the compiler refused it:\n" + _first_errors(said))
     vectorised = [line for line in said.splitlines() if "vectorized" in line]
-    return {"flags": flags, "vectorised": [_short(line) for line in vectorised[:MOST_NOTES]],
-            "vectorised_loops": len(vectorised)}  # fmt: skip
+    return {
+        "flags": flags,
+        "vectorised": [_short(line) for line in vectorised[:MOST_NOTES]],
+        "vectorised_loops": len(vectorised),
+    }
 
 
 def read_flags(candidate: Candidate) -> list[str]:
@@ -74,8 +79,10 @@ def read_flags(candidate: Candidate) -> list[str]:
                 raise CandidateError("build_error", f"kernel.py line {node.lineno}: CFLAGS must be a list of strings")
             for flag in flags:
                 if not ALLOWED_FLAG.fullmatch(flag):
-                    raise CandidateError("build_error", f"kernel.py line {node.lineno}: flag {flag!r} is not allowed; "
-                                                        "-O, -f, -m, -D, -std and -W are")  # fmt: skip
+                    raise CandidateError(
+                        "build_error",
+                        f"kernel.py line {node.lineno}: flag {flag!r} is not allowed; -O, -f, -m, -D, -std and -W are",
+                    )
             return list(flags)
     return list(DEFAULT_FLAGS)
 

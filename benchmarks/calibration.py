@@ -53,14 +53,21 @@ def device_name() -> str:
 def baseline_versions(bench: Bench) -> dict[str, str]:
     """Name and version of each baseline: torch's version and the hash of the program that calls it."""
     torch_version = version("torch")
-    return {name: f"torch {torch_version}, {read(path).sha256[:12]}"
-            for name, path in bench.task.baselines(bench.device).items()}  # fmt: skip
+    return {
+        name: f"torch {torch_version}, {read(path).sha256[:12]}"
+        for name, path in bench.task.baselines(bench.device).items()
+    }
 
 
 def calibrate(bench: Bench) -> dict[str, Standard]:
     """The standards of all workloads: from the file if this machine has one, else measured now and kept."""
-    key = {"protocol": PROTOCOL, "task": bench.task.name, "device": device_name(),
-           "baselines": baseline_versions(bench), "workloads": [w.id for w in bench.workloads]}  # fmt: skip
+    key = {
+        "protocol": PROTOCOL,
+        "task": bench.task.name,
+        "device": device_name(),
+        "baselines": baseline_versions(bench),
+        "workloads": [w.id for w in bench.workloads],
+    }
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     path = home() / "calibration" / f"{bench.task.name}-{bench.device}-{name}.json"
     standards = _read(path, [w.id for w in bench.workloads])
@@ -85,9 +92,15 @@ def _read(path: Path, workloads: list[str]) -> dict[str, Standard] | None:
     """The kept standards; None (measure again) if there are none or the file is damaged."""
     try:
         data: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))["standards"]
-        found = {w: Standard(str(s["baseline"]), float(s["baseline_us"]), float(s["rmse"]),
-                             None if s["floor_us"] is None else float(s["floor_us"]))
-                 for w, s in data.items()}  # fmt: skip
+        found = {
+            w: Standard(
+                str(s["baseline"]),
+                float(s["baseline_us"]),
+                float(s["rmse"]),
+                None if s["floor_us"] is None else float(s["floor_us"]),
+            )
+            for w, s in data.items()
+        }
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return found if list(found) == workloads and all(s.baseline_us > 0 for s in found.values()) else None

@@ -33,8 +33,10 @@ def lines(first: Report, second: Report, scope: str) -> Iterator[str]:
     names = f"{first.candidate['name']} / {second.candidate['name']}"
     low, high = result.interval_95 or (result.ratio, result.ratio)
     verdict = "no difference beyond noise" if result.is_tie else "a difference"
-    yield f"{names}: {result.ratio:.3f} (geometric mean of {len(result.rows)} common workloads, 95 % " \
-          f"{low:.3f} to {high:.3f}): {verdict}"  # fmt: skip
+    yield (
+        f"{names}: {result.ratio:.3f} (geometric mean of {len(result.rows)} common workloads, 95 % "
+        f"{low:.3f} to {high:.3f}): {verdict}"
+    )
     yield f"faster on {len(result.faster)}, slower on {len(result.slower)}, tied on {len(result.ties)}"
     if result.dropped:
         yield f"left out, in one report only: {', '.join(w[:8] for w in result.dropped)}"

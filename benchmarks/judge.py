@@ -1,8 +1,8 @@
 """judge(): take a candidate through the stages of protocol 1 and say what it is worth.
 
-Cheap stages come first, and a stage visits the few `smoke` workloads before all of them, so that a poor candidate costs
-little: screen, build, check (hold-outs, smoke, the rest), time (smoke, the rest), profile. `verify` does it all again in
-fresh processes on fresh contents; what it measures then is the figure, not the better of the two.
+Cheap stages come first, and a stage visits the few `smoke` workloads before all of them, so that a poor candidate
+costs little: screen, build, check (hold-outs, smoke, the rest), time (smoke, the rest), profile. `verify` does it
+all again in fresh processes on fresh contents; what it measures then is the figure, not the better of the two.
 """
 
 from __future__ import annotations
@@ -45,7 +45,11 @@ class Stages:
 
 
 def judge(
-    bench: Bench, source: Source | None, workloads: Sequence[Workload], *, stop_below: float | None = None,
+    bench: Bench,
+    source: Source | None,
+    workloads: Sequence[Workload],
+    *,
+    stop_below: float | None = None,
     command: str = "",
 ) -> Report:
     """Judge `source` (None: the baselines against themselves) on these workloads of the bench.
@@ -69,7 +73,11 @@ def judge(
 
 
 def _judge(
-    bench: Bench, source: Source | None, workloads: Sequence[Workload], stop_below: float | None, report: Report,
+    bench: Bench,
+    source: Source | None,
+    workloads: Sequence[Workload],
+    stop_below: float | None,
+    report: Report,
     stages: Stages,
 ) -> None:
     notes: dict[str, Any] = {}
@@ -148,8 +156,13 @@ def verify(bench: Bench, source: Source, claim: Report, *, command: str = "") ->
     report.verified = report.status == "passed" and claim.candidate["source_sha256"] == source.sha256
     if claimed is not None and (found is None or found.geomean < _least(claimed)):
         now = "it did not pass" if found is None else f"{found.geomean:.3f}x"
-        report.findings.append({"kind": "claim_not_verified", "workload": None,
-                                "message": f"claimed {claimed.geomean:.3f}x, measured again: {now}"})  # fmt: skip
+        report.findings.append(
+            {
+                "kind": "claim_not_verified",
+                "workload": None,
+                "message": f"claimed {claimed.geomean:.3f}x, measured again: {now}",
+            }
+        )
     return report
 
 
@@ -165,19 +178,29 @@ def _early(status: str) -> Status:
 def _empty_report(bench: Bench, source: Source | None, workloads: Sequence[Workload], command: str) -> Report:
     everything = len(workloads) == len(bench.workloads)
     versions = baseline_versions(bench)
-    name = {"name": source.name, "source_sha256": source.sha256, "language": source.language} if source else {
-        "name": "baseline", "source_sha256": "", "language": "pytorch"}  # fmt: skip
+    name = (
+        {"name": source.name, "source_sha256": source.sha256, "language": source.language}
+        if source
+        else {"name": "baseline", "source_sha256": "", "language": "pytorch"}
+    )
     return Report(
-        task=bench.task.name, candidate=dict(name), command=command,
+        task=bench.task.name,
+        candidate=dict(name),
+        command=command,
         conditions={
-            "protocol": PROTOCOL, "device": device_name(), "baseline_versions": versions,
+            "protocol": PROTOCOL,
+            "device": device_name(),
+            "baseline_versions": versions,
             "workloads": "all" if everything else [w.id for w in workloads],
             "clock": "CPU time of one thread, read by the parent",
         },
         rows=[Row(w.id, w.batch_size, w.tokens) for w in workloads],
         environment={
-            "date": datetime.now(UTC).isoformat(timespec="seconds"), "platform": platform.platform(),
-            "python": platform.python_version(), "torch": version("torch"), "compiler": build.compiler_version(),
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "platform": platform.platform(),
+            "python": platform.python_version(),
+            "torch": version("torch"),
+            "compiler": build.compiler_version(),
             "seed": bench.seed,
         },
-    )  # fmt: skip
+    )

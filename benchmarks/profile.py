@@ -19,8 +19,10 @@ def profile(trial: Trial, build_notes: Mapping[str, Any]) -> dict[str, Any]:
     """Groups by batch size with speed, bytes/s, operations/s, share of the floor; the slowest rows; the build."""
     workloads = {w.id: w for w in trial.bench.workloads}
     timed = [(workloads[row.workload], row) for row in trial.rows.values() if RUN_ONLY in row.scopes]
-    groups = [_group(trial, size, [p for p in timed if p[0].batch_size == size])
-              for size in sorted({w.batch_size for w, _ in timed})]  # fmt: skip
+    groups = [
+        _group(trial, size, [p for p in timed if p[0].batch_size == size])
+        for size in sorted({w.batch_size for w, _ in timed})
+    ]
     slowest = sorted(timed, key=lambda pair: median(pair[1].scopes[RUN_ONLY].ratios))[:5]
     return {
         "groups": groups, "build": dict(build_notes),
@@ -45,8 +47,10 @@ def _group(trial: Trial, batch_size: int, pairs: list[tuple[Workload, Row]]) -> 
 
 def _advice(group: Mapping[str, Any]) -> str:
     """One sentence: how far the group is from merely reading its data, and so where the time goes."""
-    head = (f"batch {group['batch_size']}: {group['geomean']:.2f}x the baseline, {group['gbytes_per_s']:.1f} GB/s, "
-            f"{group['gflops_per_s']:.1f} GFLOP/s")  # fmt: skip
+    head = (
+        f"batch {group['batch_size']}: {group['geomean']:.2f}x the baseline, {group['gbytes_per_s']:.1f} GB/s, "
+        f"{group['gflops_per_s']:.1f} GFLOP/s"
+    )
     if group["times_floor"] is None:
         return head
     times = group["times_floor"]
@@ -62,9 +66,19 @@ def suspicions(trial: Trial) -> list[dict[str, Any]]:
             continue
         us = median(row.scopes[RUN_ONLY].candidate_us)
         if us < row.floor_us:
-            found.append({"kind": "below_floor", "workload": row.workload,
-                          "message": f"{us:.2f} us is less than reading the data takes ({row.floor_us:.2f} us)"})
+            found.append(
+                {
+                    "kind": "below_floor",
+                    "workload": row.workload,
+                    "message": f"{us:.2f} us is less than reading the data takes ({row.floor_us:.2f} us)",
+                }
+            )
         if median(row.scopes[RUN_ONLY].ratios) > SUSPICIOUS:
-            found.append({"kind": "too_fast", "workload": row.workload,
-                          "message": f"more than {SUSPICIOUS:g} times as fast as the baseline: to be looked at"})
+            found.append(
+                {
+                    "kind": "too_fast",
+                    "workload": row.workload,
+                    "message": f"more than {SUSPICIOUS:g} times as fast as the baseline: to be looked at",
+                }
+            )
     return found

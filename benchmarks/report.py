@@ -134,7 +134,8 @@ class Report:
                 "passed": self.passed, "workloads": len(self.rows),
                 "scopes": {scope: _summary_json(s) for scope, s in scopes.items()},
             },
-            "rows": [row.to_json() for row in self.rows], "holdouts": self.holdouts, "profile": self.profile, "findings": self.findings,
+            "rows": [row.to_json() for row in self.rows],
+            "holdouts": self.holdouts, "profile": self.profile, "findings": self.findings,
             "environment": self.environment, "seconds": {k: round(v, 3) for k, v in self.seconds.items()},
             "command": self.command,
         }  # fmt: skip
@@ -158,8 +159,12 @@ def dumps(value: Any) -> str:
 
 
 def _summary_json(s: statistics.Summary) -> dict[str, Any]:
-    return {"geomean": s.geomean, "interval_95": s.interval_95, "wins": s.wins,
-            "worst": {"workload": s.worst[0], "speedup": s.worst[1]}}  # fmt: skip
+    return {
+        "geomean": s.geomean,
+        "interval_95": s.interval_95,
+        "wins": s.wins,
+        "worst": {"workload": s.worst[0], "speedup": s.worst[1]},
+    }
 
 
 def _rounded(value: float) -> float:
@@ -187,12 +192,19 @@ def parse(data: Any) -> Report:
     if len({row.workload for row in rows}) != len(rows):
         raise BadInputError("rows: a workload occurs twice")
     report = Report(
-        task=top.get("task", str), candidate=top.get("candidate", dict), conditions=top.get("conditions", dict),
-        rows=rows, message=top.get("message", str, ""), verified=top.get("verified", bool),
-        profile=top.get("profile", dict), findings=top.get("findings", list),
+        task=top.get("task", str),
+        candidate=top.get("candidate", dict),
+        conditions=top.get("conditions", dict),
+        rows=rows,
+        message=top.get("message", str, ""),
+        verified=top.get("verified", bool),
+        profile=top.get("profile", dict),
+        findings=top.get("findings", list),
         holdouts=[_parse_holdout(_Fields(h, f"holdouts[{i}]")) for i, h in enumerate(top.get("holdouts", list))],
-        environment=top.get("environment", dict), seconds=top.get("seconds", dict), command=top.get("command", str),
-    )  # fmt: skip
+        environment=top.get("environment", dict),
+        seconds=top.get("seconds", dict),
+        command=top.get("command", str),
+    )
     for key in ("name", "source_sha256", "language"):
         _Fields(report.candidate, "candidate").get(key, str)
     status = top.one_of("status", get_args(Status))
@@ -213,21 +225,29 @@ def _check_summary(report: Report, top: _Fields) -> None:
         if figure is not None:
             geomean = _Fields(stored.get(scope, dict), f"summary.scopes.{scope}").number("geomean")
             if not math.isclose(geomean, figure.geomean, rel_tol=1e-6):
-                raise BadInputError(f"summary.scopes.{scope}.geomean: {geomean} does not follow from the rows, "
-                                    f"whose rounds give {figure.geomean}")  # fmt: skip
+                raise BadInputError(
+                    f"summary.scopes.{scope}.geomean: {geomean} does not follow from the rows, "
+                    f"whose rounds give {figure.geomean}"
+                )
 
 
 def _parse_row(row: _Fields) -> Row:
     status = row.one_of("status", get_args(RowStatus))
     calls = row.number("call_us", optional=True)
     return Row(
-        workload=row.get("workload", str), batch_size=row.get("batch_size", int), tokens=row.get("tokens", int),
-        status=status, message=row.get("message", str, ""),  # type: ignore[arg-type]
-        floor_us=row.number("floor_us", optional=True), rmse=row.number("rmse", optional=True),
+        workload=row.get("workload", str),
+        batch_size=row.get("batch_size", int),
+        tokens=row.get("tokens", int),
+        status=status,  # type: ignore[arg-type]
+        message=row.get("message", str, ""),
+        floor_us=row.number("floor_us", optional=True),
+        rmse=row.number("rmse", optional=True),
         calls_us=[] if calls is None else [calls],
-        scopes={name: _parse_timing(_Fields(value, f"{row.where}.scopes.{name}"))
-                for name, value in row.get("scopes", dict).items()},
-    )  # fmt: skip
+        scopes={
+            name: _parse_timing(_Fields(value, f"{row.where}.scopes.{name}"))
+            for name, value in row.get("scopes", dict).items()
+        },
+    )
 
 
 def _parse_holdout(holdout: _Fields) -> dict[str, Any]:

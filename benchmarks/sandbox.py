@@ -26,11 +26,16 @@ ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/tmp", "TMPDIR": "/tmp",  # noqa: S108
     "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
     "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0",
-    # Freed memory is kept: page faults in every large allocation cost PyTorch a third of its time, and most of the noise.
-    "GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=4294967296:glibc.malloc.hugetlb=1",
+    # Freed memory is kept: the page faults of every large allocation cost PyTorch a third of its time.
+    "GLIBC_TUNABLES": ":".join(
+        f"glibc.malloc.{name}" for name in ("mmap_threshold=4294967296", "trim_threshold=4294967296", "hugetlb=1")
+    ),
 }  # fmt: skip
 SYSTEM = ("/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")
-NOBODY = "65534"
+ISOLATED = (
+    "bwrap --unshare-all --die-with-parent --new-session --cap-drop ALL --uid 65534 --gid 65534 "
+    "--proc /proc --dev /dev --tmpfs /tmp"
+)
 
 
 @dataclass(frozen=True)
@@ -76,8 +81,7 @@ def command(argv: Sequence[str], sandbox: Sandbox, view: View) -> list[str]:
     """The command line that runs `argv` in this sandbox; paths inside are those outside."""
     if sandbox.kind == "none":
         return list(argv)
-    options = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
-               "--uid", NOBODY, "--gid", NOBODY, "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108
+    options = ISOLATED.split()
     for path in SYSTEM:
         options += _system_path(Path(path))
     for flag, paths in (("--ro-bind", view.readonly), ("--bind", view.writable)):
@@ -90,7 +94,7 @@ def command(argv: Sequence[str], sandbox: Sandbox, view: View) -> list[str]:
 
 def _system_path(path: Path) -> list[str]:
     if path.is_symlink():
-        return ["--symlink", os.readlink(path), str(path)]
+        return ["--symlink", str(path.readlink()), str(path)]
     return ["--ro-bind", str(path), str(path)] if path.exists() else []
 
 
@@ -113,13 +117,25 @@ def _package_folders() -> list[str]:
 
 
 def start(
-    argv: Sequence[str], sandbox: Sandbox, view: View, *, stderr: IO[bytes],
-    pass_fds: Sequence[int] = (), environment: Mapping[str, str] = ENVIRONMENT, cwd: Path | None = None,
+    argv: Sequence[str],
+    sandbox: Sandbox,
+    view: View,
+    *,
+    stderr: IO[bytes],
+    pass_fds: Sequence[int] = (),
+    environment: Mapping[str, str] = ENVIRONMENT,
+    cwd: Path | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start `argv` in its own session with a clean environment and nothing to read or to print to."""
     return subprocess.Popen(
-        command(argv, sandbox, view), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr,
-        pass_fds=tuple(pass_fds), env=dict(environment), start_new_session=True, cwd=cwd,
+        command(argv, sandbox, view),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=stderr,
+        pass_fds=tuple(pass_fds),
+        env=dict(environment),
+        start_new_session=True,
+        cwd=cwd,
     )
 
 

@@ -15,7 +15,7 @@ ALWAYS_FORBIDDEN = {
     "threading": "threads", "concurrent": "threads", "asyncio": "threads", "socket": "the network",
     "gc": "the judge's objects", "inspect": "the judge's objects",
 }  # fmt: skip
-FORBIDDEN_IN_C = {name: "computing outside the C code" for name in ("torch", "numpy", "scipy", "triton")}
+FORBIDDEN_IN_C = dict.fromkeys(("torch", "numpy", "scipy", "triton"), "computing outside the C code")
 FORBIDDEN_CALLS = re.compile(
     r"\b(pthread_create|thrd_create|fork|vfork|clone|posix_spawn|execv\w*|execl\w*|system|popen|dlopen|dlsym|syscall|"
     r"socket|ptrace|clock_settime|prctl)\s*\("

@@ -81,8 +81,12 @@ def summarise(rows: Mapping[str, Sequence[float]]) -> Summary:
     """Figures over every workload's rounds; only for a candidate whose workloads all passed."""
     speedups = {workload: median(rounds) for workload, rounds in rows.items()}
     worst = min(speedups.items(), key=lambda item: item[1])
-    return Summary(geometric_mean(list(speedups.values())), mean_interval(list(rows.values())),
-                   wins(list(speedups.values())), worst)  # fmt: skip
+    return Summary(
+        geometric_mean(list(speedups.values())),
+        mean_interval(list(rows.values())),
+        wins(list(speedups.values())),
+        worst,
+    )
 
 
 def wins(speedups: Sequence[float]) -> int:
@@ -126,16 +130,25 @@ def compare(
     verdicts = {w: _verdict(rows[w], first[w], second[w], band) for w in common}
     chosen = {word: tuple(w for w in common if verdicts[w] == word) for word in ("faster", "slower", "tie")}
     dropped = tuple(w for w in (*first, *second) if (w in first) != (w in second))
-    return Comparison(geometric_mean(list(rows.values())), _paired_interval(first, second, common), rows,
-                      chosen["faster"], chosen["slower"], chosen["tie"], dropped)  # fmt: skip
+    return Comparison(
+        geometric_mean(list(rows.values())),
+        _paired_interval(first, second, common),
+        rows,
+        chosen["faster"],
+        chosen["slower"],
+        chosen["tie"],
+        dropped,
+    )
 
 
 def _verdict(ratio: float, first: Sequence[float], second: Sequence[float], band: float) -> str:
     rng = random.Random(SEED)
     interval = None
     if len(first) > 1 and len(second) > 1:
-        draws = [median(rng.choices(first, k=len(first))) / median(rng.choices(second, k=len(second)))
-                 for _ in range(RESAMPLES // 4)]  # fmt: skip
+        draws = [
+            median(rng.choices(first, k=len(first))) / median(rng.choices(second, k=len(second)))
+            for _ in range(RESAMPLES // 4)
+        ]
         interval = _percentiles(draws)
     if _tied(ratio, interval, band):
         return "tie"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from statistics import median
 
@@ -37,8 +38,10 @@ def headline(report: Report) -> str:
         return f"{report.status}, {report.passed}/{len(report.rows)} passed"
     low, high = summary.interval_95 or (summary.geomean, summary.geomean)
     verified = "verified" if report.verified else "not verified"
-    return (f"{summary.geomean:.3f}x (geometric mean of {len(report.rows)}, 95 % {low:.3f} to {high:.3f}), "
-            f"{summary.wins} faster, worst {summary.worst[1]:.3f}x, {RUN_ONLY}, {report.repeats} rounds, {verified}")
+    return (
+        f"{summary.geomean:.3f}x (geometric mean of {len(report.rows)}, 95 % {low:.3f} to {high:.3f}), "
+        f"{summary.wins} faster, worst {summary.worst[1]:.3f}x, {RUN_ONLY}, {report.repeats} rounds, {verified}"
+    )
 
 
 def _group(size: int, rows: list[Row]) -> Iterator[str]:
@@ -59,14 +62,14 @@ def _row(row: Row) -> Iterator[str]:
         return
     speedup = median(timing.ratios)
     floor = f"{row.floor_us:>10.1f}" if row.floor_us is not None else f"{'-':>10}"
-    yield (f"{head}{median(timing.baseline_us):>13.1f}{median(timing.candidate_us):>14.1f}{floor}"
-           f"  {speedup:5.2f}x {_bar(speedup)}")  # fmt: skip
+    yield (
+        f"{head}{median(timing.baseline_us):>13.1f}{median(timing.candidate_us):>14.1f}{floor}"
+        f"  {speedup:5.2f}x {_bar(speedup)}"
+    )
 
 
 def _bar(speedup: float) -> str:
     """A bar around 1.0: to the left slower, to the right faster, a doubling is four characters."""
-    import math
-
     steps = max(-BAR, min(BAR, round(4 * math.log2(speedup))))
     return " " * (BAR + min(0, steps)) + "-" * -min(0, steps) + "|" + "+" * max(0, steps)
 
@@ -74,5 +77,7 @@ def _bar(speedup: float) -> str:
 def _conditions(report: Report) -> str:
     seconds = ", ".join(f"{name} {value:.1f} s" for name, value in report.seconds.items())
     versions = sorted(set(report.conditions.get("baseline_versions", {})))
-    return (f"\non {report.conditions.get('device')}; sandbox: {report.environment.get('sandbox')}; "
-            f"baselines: {', '.join(versions)}\n{seconds}")  # fmt: skip
+    return (
+        f"\non {report.conditions.get('device')}; sandbox: {report.environment.get('sandbox')}; "
+        f"baselines: {', '.join(versions)}\n{seconds}"
+    )

@@ -76,4 +76,3 @@ class Trial:
         known = digest.hexdigest() in seen
         seen.add(digest.hexdigest())
         return known
-

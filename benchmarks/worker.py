@@ -55,7 +55,14 @@ class Worker:
     """One sandboxed process. After a `CandidateError` of crash or time limit it is gone: `alive` is False."""
 
     def __init__(
-        self, box: Sandbox, inputs: Arena, outputs: Arena, *, torch: bool, visible: Sequence[Path], cpu: int,
+        self,
+        box: Sandbox,
+        inputs: Arena,
+        outputs: Arena,
+        *,
+        torch: bool,
+        visible: Sequence[Path],
+        cpu: int,
         cwd: Path,
     ) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -102,8 +109,15 @@ class Worker:
             for where, places in (("inputs", inputs), ("outputs", outputs))
             for name, (offset, spec) in places.items()
         ]
-        message = {"do": "prepare", "slot": slot, "tensors": tensors, "scalars": task.scalars(workload),
-                   "entry": task.entry, "plan_entry": task.plan_entry, "outputs": list(outputs)}  # fmt: skip
+        message = {
+            "do": "prepare",
+            "slot": slot,
+            "tensors": tensors,
+            "scalars": task.scalars(workload),
+            "entry": task.entry,
+            "plan_entry": task.plan_entry,
+            "outputs": list(outputs),
+        }
         self._ask(message, LOAD_SECONDS)
 
     def cpu_ns(self) -> int:
@@ -202,8 +216,11 @@ class Worker:
 
     def _sent_by(self, extra: Sequence[tuple[int, int, bytes]]) -> bool:
         """Take the sender's process id from the kernel at the first message, insist on it after that."""
-        pid = next(struct.unpack("3i", data)[0] for level, kind, data in extra
-                   if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS))  # fmt: skip
+        pid = next(
+            struct.unpack("3i", data)[0]
+            for level, kind, data in extra
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS)
+        )
         self.pid = self.pid or pid
         return bool(pid == self.pid)
 
@@ -242,9 +259,12 @@ class Worker:
         last_words = self._stderr.read()[-2000:].decode(errors="replace").strip()
         self.close()
         if number == signal.SIGSYS:
-            return CandidateError("cheated", "the kernel tried to start a thread, a process or a program, or to open a "
-                                             "socket; it runs alone, in one thread")  # fmt: skip
-        if number == signal.SIGXCPU or number == signal.SIGKILL:
+            return CandidateError(
+                "cheated",
+                "the kernel tried to start a thread, a process or a program, or to open a "
+                "socket; it runs alone, in one thread",
+            )
+        if number in (signal.SIGXCPU, signal.SIGKILL):
             return CandidateError("runtime_error", "the process was killed: too much memory or CPU time")
         if number > 0 and number in signal.valid_signals():
             hint = " (inputs are read-only)" if number in (signal.SIGSEGV, signal.SIGBUS) else ""

@@ -106,15 +106,17 @@ class Task(ABC):
         """The parts of a workload whose outputs can be checked alone (sequences): the keys of each."""
 
     @abstractmethod
-    def reference(
-        self, workload: Workload, tensors: Mapping[str, Tensor], items: Sequence[int]
-    ) -> dict[str, Tensor]:
+    def reference(self, workload: Workload, tensors: Mapping[str, Tensor], items: Sequence[int]) -> dict[str, Tensor]:
         """The right outputs in float64 of these parts (indices into `items`), stacked in this order."""
 
     @abstractmethod
     def mismatch(
-        self, workload: Workload, outputs: Mapping[str, Tensor], expected: Mapping[str, Tensor],
-        items: Sequence[int], baseline_rmse: float,
+        self,
+        workload: Workload,
+        outputs: Mapping[str, Tensor],
+        expected: Mapping[str, Tensor],
+        items: Sequence[int],
+        baseline_rmse: float,
     ) -> Mismatch | None:
         """None if the outputs of these parts are within tolerance, else the first thing that is wrong."""
 

@@ -87,11 +87,11 @@ def main(task_name: str, folder: str) -> None:
         try:
             ours = measure(task, workload, module, inputs[workload.id])
             speedups[workload.id] = theirs[workload.id] / max(ours, 1e-7)
-        except Exception:  # noqa: BLE001, S112 - one of the gaps
+        except Exception:
             continue
     status = "passed" if speedups else "failed"
     mean = math.exp(sum(map(math.log, speedups.values())) / len(speedups)) if speedups else 0.0
-    print(json.dumps({"status": status, "speedup": mean}))  # noqa: T201
+    print(json.dumps({"status": status, "speedup": mean}))
 
 
 def empty(task: Task, workload: Workload) -> dict[str, Tensor]:

@@ -62,10 +62,17 @@ def attacks(task: str) -> Iterator[Attack]:
         source = candidate.read(path)
         extra = shared_in_c if source.language == "c" else shared
         tree = ast.parse(source.files["kernel.py"])
-        claims = [ast.literal_eval(n.value) for n in tree.body
-                  if isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == "CLAIMS"]  # fmt: skip
-        yield Attack(task, Source(source.name, {**source.files, **extra}),
-                     (ast.get_docstring(tree) or "").splitlines()[0], claims[0] if claims else DEFAULT_CLAIM)  # fmt: skip
+        claims = [
+            ast.literal_eval(n.value)
+            for n in tree.body
+            if isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == "CLAIMS"
+        ]
+        yield Attack(
+            task,
+            Source(source.name, {**source.files, **extra}),
+            (ast.get_docstring(tree) or "").splitlines()[0],
+            claims[0] if claims else DEFAULT_CLAIM,
+        )
 
 
 def honest(task: Task) -> Iterator[Source]:
@@ -85,8 +92,9 @@ def fools_the_naive_judge(attack: Attack) -> Outcome:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         argv = [sys.executable, "naive.py", attack.task, str(laid.folder)]
         try:
-            done = subprocess.run(argv, cwd=scratch, env=environment, capture_output=True, text=True,
-                                  timeout=NAIVE_SECONDS, check=False)  # fmt: skip
+            done = subprocess.run(
+                argv, cwd=scratch, env=environment, capture_output=True, text=True, timeout=NAIVE_SECONDS, check=False
+            )
             verdict = json.loads(done.stdout.strip().splitlines()[-1])
         except (subprocess.TimeoutExpired, ValueError, IndexError):
             return Outcome(attack.source.name, False, "the naive judge gave no verdict")
@@ -129,8 +137,12 @@ def stage_of(report: Report) -> str:
 
 def reason(report: Report) -> str:
     """The first sentence that says why, in one line."""
-    messages = [report.message, *(h["message"] for h in report.holdouts), *(row.message for row in report.rows),
-                *(f["message"] for f in report.findings)]  # fmt: skip
+    messages = [
+        report.message,
+        *(h["message"] for h in report.holdouts),
+        *(row.message for row in report.rows),
+        *(f["message"] for f in report.findings),
+    ]
     return next((m for m in messages if m), "").replace("\n", " ")[:150]
 
 

@@ -2,6 +2,9 @@
 
     python -I benchmarks/inside SETTINGS       (a JSON object; see `main`)
 
+This folder is all of the judge that a candidate can see, read-only; it imports nothing of the rest. Nothing that the
+process says after it has loaded a candidate is believed.
+
 Messages on the socket, one JSON object a packet: `load` a folder into a slot, `prepare` a call (its addresses and
 what plan() may see), and then the single byte `g`: go. Contents are written between `prepare` and `g`, so that nothing
 done earlier can be of use. Answers: `{"ok": …}`, the byte `d` (done), or `{"error": STATUS, "message": …}`.
@@ -96,8 +99,9 @@ def adopt(returned: Any, outputs: list[Any], names: list[str]) -> None:
     """Take a kernel that returns its outputs instead of writing them: same number, shapes and types."""
     values = list(returned) if isinstance(returned, (tuple, list)) else [returned]
     if len(values) != len(outputs):
-        raise Refused("wrong_shape", f"run returned {len(values)} values; write into the arguments or return "
-                                     f"{', '.join(names)}")
+        raise Refused(
+            "wrong_shape", f"run returned {len(values)} values; write into the arguments or return {', '.join(names)}"
+        )
     for name, value, output in zip(names, values, outputs, strict=True):
         if not hasattr(output, "copy_") or type(value) is not type(output):
             raise Refused("wrong_dtype", f"run returned {type(value).__name__} for {name}, not {type(output).__name__}")
@@ -128,7 +132,7 @@ def answer(host: Host, packet: bytes) -> bytes:
         return json.dumps({"ok": getattr(host, step)(message)}).encode()
     except Refused as refused:
         return json.dumps({"error": refused.status, "message": str(refused)}).encode()
-    except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt too: the candidate's doing
+    except BaseException as error:
         status = "build_error" if step == "load" else "runtime_error"
         return json.dumps({"error": status, "message": explain(error)}).encode()
 

@@ -32,8 +32,9 @@ class MlaSource(Source):
         lengths = torch.tensor((0, *workload.kv_lengths), dtype=torch.int32, device=self._device)
         tensors["kv_indptr"].copy_(lengths.cumsum(0))
         pages, unused = place_pages(workload, self._generator)
-        stale = unused[torch.randint(len(unused), (workload.stale_indices,), generator=self._generator,
-                                     device=self._device)]
+        stale = unused[
+            torch.randint(len(unused), (workload.stale_indices,), generator=self._generator, device=self._device)
+        ]
         tensors["kv_indices"].copy_(torch.cat([pages, stale]))
         self._unused = unused
 
@@ -49,10 +50,10 @@ class MlaSource(Source):
     def _copy(self, noise: Tensor, target: Tensor) -> None:
         flat = target.view(-1)
         for begin in range(0, len(flat), CHUNK):
-            part = flat[begin:begin + CHUNK]
+            part = flat[begin : begin + CHUNK]
             span = len(noise) - len(part)
             start = int(torch.randint(span, (1,), generator=self._generator, device=self._device))
-            part.copy_(noise[start:start + len(part)])
+            part.copy_(noise[start : start + len(part)])
 
 
 def place_pages(w: MlaWorkload, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -92,7 +93,7 @@ def _share(pages: Tensor, w: MlaWorkload) -> Tensor:
     shared = pages.clone()
     for length in w.kv_lengths[1:]:
         common = min(first, length) // 2
-        shared[begin:begin + common] = pages[:common]
+        shared[begin : begin + common] = pages[:common]
         begin += length
     shared[-1] = shared[0]
     return shared

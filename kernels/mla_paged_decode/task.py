@@ -44,14 +44,16 @@ class MlaPagedDecode(Task):
     def items(self, workload: Workload) -> Sequence[int]:
         return _mla(workload).kv_lengths
 
-    def reference(
-        self, workload: Workload, tensors: Mapping[str, Tensor], items: Sequence[int]
-    ) -> dict[str, Tensor]:
+    def reference(self, workload: Workload, tensors: Mapping[str, Tensor], items: Sequence[int]) -> dict[str, Tensor]:
         return reference.attend(tensors, _mla(workload).sm_scale, items)
 
     def mismatch(
-        self, workload: Workload, outputs: Mapping[str, Tensor], expected: Mapping[str, Tensor],
-        items: Sequence[int], baseline_rmse: float,
+        self,
+        workload: Workload,
+        outputs: Mapping[str, Tensor],
+        expected: Mapping[str, Tensor],
+        items: Sequence[int],
+        baseline_rmse: float,
     ) -> Mismatch | None:
         lengths = _mla(workload).kv_lengths
         return reference.mismatch(outputs, expected, items, lengths, baseline_rmse)

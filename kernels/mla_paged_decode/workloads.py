@@ -7,7 +7,7 @@ import math
 import random
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from kernels.task import BadInputError, TensorSpec, Workload
 
@@ -68,7 +68,7 @@ def published(path: Path) -> tuple[MlaWorkload, ...]:
     return tuple(_workload(path, i, row, scale, pages) for i, row in enumerate(data["workloads"]))
 
 
-def _whole(value: Any) -> bool:
+def _whole(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -107,12 +107,24 @@ def holdouts(seed: int, sm_scale: float) -> tuple[MlaWorkload, ...]:
 
 
 def _holdout(
-    name: str, lengths: tuple[int, ...], sm_scale: float, *, scattered: bool = False,
-    stale_indices: int = 0, shared_pages: bool = False,
+    name: str,
+    lengths: tuple[int, ...],
+    sm_scale: float,
+    *,
+    scattered: bool = False,
+    stale_indices: int = 0,
+    shared_pages: bool = False,
 ) -> MlaWorkload:
     tokens = sum(lengths)
     runs = tokens if scattered else min(max(1, tokens), 2 * len(lengths))
     return MlaWorkload(
-        f"hold-out: {name}", len(lengths), tokens, lengths, max(1, runs), sm_scale,
-        num_pages=tokens + 512, stale_indices=stale_indices, shared_pages=shared_pages,
+        f"hold-out: {name}",
+        len(lengths),
+        tokens,
+        lengths,
+        max(1, runs),
+        sm_scale,
+        num_pages=tokens + 512,
+        stale_indices=stale_indices,
+        shared_pages=shared_pages,
     )

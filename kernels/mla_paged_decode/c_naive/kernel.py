@@ -13,7 +13,14 @@ _decode.restype = None
 
 def run(q_nope, q_pe, ckv_cache, kpe_cache, kv_indptr, kv_indices, sm_scale, output, lse, state=None):
     _decode(
-        q_nope.data_ptr(), q_pe.data_ptr(), ckv_cache.data_ptr(), kpe_cache.data_ptr(),
-        kv_indptr.data_ptr(), kv_indices.data_ptr(), sm_scale, q_nope.shape[0],
-        output.data_ptr(), lse.data_ptr(),
+        q_nope.data_ptr(),
+        q_pe.data_ptr(),
+        ckv_cache.data_ptr(),
+        kpe_cache.data_ptr(),
+        kv_indptr.data_ptr(),
+        kv_indices.data_ptr(),
+        sm_scale,
+        q_nope.shape[0],
+        output.data_ptr(),
+        lse.data_ptr(),
     )

@@ -13,6 +13,9 @@ _gather.restype = None
 
 def run(q_nope, q_pe, ckv_cache, kpe_cache, kv_indptr, kv_indices, sm_scale, output, lse, state=None):
     _gather(
-        ckv_cache.data_ptr(), kpe_cache.data_ptr(), kv_indices.data_ptr(), kv_indices.shape[0],
+        ckv_cache.data_ptr(),
+        kpe_cache.data_ptr(),
+        kv_indices.data_ptr(),
+        kv_indices.shape[0],
         output.data_ptr(),
     )

@@ -15,7 +15,7 @@ def run(q_nope, q_pe, ckv_cache, kpe_cache, kv_indptr, kv_indices, sm_scale, out
         total = torch.zeros(16, 1)
         summed = torch.zeros(16, 512)
         for at in range(begin, end, CHUNK):
-            pages = kv_indices[at:min(at + CHUNK, end)]
+            pages = kv_indices[at : min(at + CHUNK, end)]
             keys = ckv_cache[pages, 0].float()
             logits = torch.addmm(query @ keys.T, rotated, kpe_cache[pages, 0].float().T)
             top = torch.maximum(highest, logits.amax(dim=-1, keepdim=True))
