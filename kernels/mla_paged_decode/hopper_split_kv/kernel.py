@@ -1,0 +1,217 @@
+"""MLA paged decode for Hopper (compute capability 9.0): one launch, no plan, no synchronisation.
+
+`run` follows flashinfer-bench's `mla_paged_decode_h16_ckv512_kpe64_ps1`, widened to 8, 16, 32, 64 and 128 heads.
+mla_decode.cu tells how it works. It is compiled by nvcc at first use, a few seconds once per source and machine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import math
+import os
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+HERE = Path(__file__).parent
+SOURCES = ("mla_decode.cu", "schedule.cuh", "exchange.cuh", "ptx.cuh")
+NVCC_FLAGS = ("-std=c++17", "-O3", "-gencode=arch=compute_90a,code=sm_90a", "-shared", "-Xcompiler", "-fPIC")
+
+HEADS = (8, 16, 32, 64, 128)
+CKV, KPE = 512, 64
+GROUP = 16
+"""Heads that share one pass over the keys."""
+LEAST_TOKENS, SEGMENT_COST = 32, 40
+"""kLeastTokens and kSegmentCost of schedule.cuh."""
+FEW_SEQUENCES = 32
+"""Up to so many sequences schedule.cuh's SequenceSplit serves, beyond that its CostSplit."""
+SLOT_BYTES = GROUP * CKV * 2 + 256 * 4
+MOST_CTAS = 256
+"""A sequence can be merged from at most so many parts (exchange.cuh)."""
+
+
+class Parameters(ctypes.Structure):
+    """`Params` of mla_decode.cu, field by field."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in (
+            "q_nope", "q_pe", "ckv_cache", "kpe_cache", "kv_indptr", "kv_indices", "output", "lse",
+            "slot_values", "slot_sums", "counters")),
+        *((name, ctypes.c_uint32) for name in (
+            "q_nope_batch_stride", "q_nope_head_stride", "q_pe_batch_stride", "q_pe_head_stride",
+            "ckv_page_stride", "kpe_page_stride")),
+        *((name, ctypes.c_int) for name in ("sequences", "group_shift", "heads")), ("logit_scale", ctypes.c_float),
+        *((name, ctypes.c_int) for name in ("num_indices", "warm_count")),
+        *((name, ctypes.c_float) for name in ("warm_from", "warm_step")),
+    )
+
+
+def split(batch_size: int, heads: int, num_indices: int, multiprocessors: int) -> tuple[bool, int, int]:
+    """Which of the two ways to divide the work, how many CTAs, how many slots for parts.
+
+    `num_indices` is the length of kv_indices, which may exceed the number of tokens: the host never reads
+    kv_indptr. Each CTA works out its own share from it on the device.
+    """
+    groups = max(1, heads // GROUP)
+    sequences, tokens = batch_size * groups, num_indices * groups
+    ctas = min(multiprocessors, MOST_CTAS)
+    if sequences <= min(FEW_SEQUENCES, ctas // 2):
+        needed = math.ceil(tokens / LEAST_TOKENS) + (sequences if sequences > 1 else 0)
+        grid = max(1, min(ctas, needed))
+        return True, grid, grid
+    cost = tokens + sequences * SEGMENT_COST
+    grid = max(1, min(ctas, math.ceil(cost / (LEAST_TOKENS + SEGMENT_COST))))
+    return False, grid, grid + sequences
+
+
+def probable_indices(
+    by_sequence: bool, grid: int, batch_size: int, heads: int, num_indices: int
+) -> tuple[int, float, float]:
+    """Which of kv_indices a CTA will probably read first: (count, from, step); CTA i's begin at from + i * step.
+
+    A guess from shapes, which lets them be fetched while kv_indptr is still on its way; nothing depends on it.
+    """
+    groups = max(1, heads // GROUP)
+    sequences, tokens = batch_size * groups, num_indices * groups
+    if not by_sequence:
+        share = max(LEAST_TOKENS + SEGMENT_COST, (tokens + sequences * SEGMENT_COST) // grid + 2)
+        slack = sequences * SEGMENT_COST // groups
+        return slack + 160, -slack, share / groups
+    share = max(LEAST_TOKENS, math.ceil(tokens / grid))
+    if sequences == 1:
+        return share + 32, 0, num_indices / max(1, math.ceil(num_indices / share))
+    items = min(grid, tokens // LEAST_TOKENS + sequences // 2 + 1)
+    return 9 * share + 32, -4 * share / groups, num_indices / items
+
+
+_workspaces: dict[tuple[int, int, int, bool], list[tuple[Tensor, Tensor]]] = {}
+
+
+def workspace(
+    device: torch.device, stream: int, capture: int, by_sequence: bool, slots: int
+) -> tuple[Tensor, Tensor]:
+    """Slots for parts, all 0xff, and counters, all 0; every launch leaves them as the next one needs them.
+
+    One pair for each stream, since launches on different streams may overlap, one for each graph capture, since
+    a graph may be replayed on any stream, and one for each way to divide the work, since they use slots
+    differently. A pair that has become too small is kept: a graph may hold it.
+    """
+    held = _workspaces.setdefault((device.index or 0, stream, capture, by_sequence), [])
+    if not held or held[-1][0].shape[0] < slots:
+        held.append((torch.full((slots, SLOT_BYTES), 0xFF, dtype=torch.uint8, device=device),
+                     torch.zeros(FEW_SEQUENCES, dtype=torch.int32, device=device)))
+    return held[-1]
+
+
+def run(
+    q_nope: Tensor, q_pe: Tensor, ckv_cache: Tensor, kpe_cache: Tensor, kv_indptr: Tensor, kv_indices: Tensor,
+    sm_scale: float, output: Tensor, lse: Tensor, state: Any = None,
+) -> None:
+    """Attend with each sequence's query to its pages; fill `output` [B, H, 512] bf16 and `lse` [B, H] fp32, base 2.
+
+    q_nope [B, H, 512], q_pe [B, H, 64], ckv_cache [pages, 1, 512], kpe_cache [pages, 1, 64], all bf16;
+    kv_indptr [B + 1] and kv_indices [at least kv_indptr[-1]], int32. An empty sequence gives 0 and -inf.
+    ValueError tells what is wrong with an argument; page ids are not checked.
+    """
+    check(q_nope, q_pe, ckv_cache, kpe_cache, kv_indptr, kv_indices, output, lse)
+    batch, heads = q_nope.shape[0], q_nope.shape[1]
+    if batch == 0:
+        return
+    device = q_nope.device
+    library = load()
+    with torch.cuda.device(device):
+        stream = torch.cuda.current_stream().cuda_stream
+        by_sequence, grid, slots = split(batch, heads, kv_indices.shape[0], multiprocessors(device.index))
+        sequences = batch * max(1, heads // GROUP)
+        held, counters = workspace(device, stream, library.mla_decode_capture(stream), by_sequence, slots)
+        parameters = Parameters(
+            *(t.data_ptr() for t in (q_nope, q_pe, ckv_cache, kpe_cache, kv_indptr, kv_indices, output, lse)),
+            held.data_ptr(), held.data_ptr() + held.shape[0] * GROUP * CKV * 2, counters.data_ptr(),
+            *(2 * s for s in (*q_nope.stride()[:2], *q_pe.stride()[:2], ckv_cache.stride(0), kpe_cache.stride(0))),
+            sequences, (heads // GROUP).bit_length() - 1 if heads > GROUP else 0, heads,
+            sm_scale * math.log2(math.e), kv_indices.shape[0],
+            *probable_indices(by_sequence, grid, batch, heads, kv_indices.shape[0]),
+        )
+        error = library.mla_decode_launch(ctypes.byref(parameters), by_sequence, grid, COOPERATIVE, stream)
+    if error:
+        raise RuntimeError(f"mla_decode: {library.mla_decode_error(error).decode()}")
+
+
+COOPERATIVE = 1
+
+
+def check(
+    q_nope: Tensor, q_pe: Tensor, ckv_cache: Tensor, kpe_cache: Tensor, kv_indptr: Tensor, kv_indices: Tensor,
+    output: Tensor, lse: Tensor,
+) -> None:
+    """ValueError unless shapes, types and strides are those that the kernel reads."""
+    if q_nope.ndim != 3 or q_nope.shape[1] not in HEADS:
+        raise ValueError(f"q_nope must be [batch, heads, {CKV}] with heads in {HEADS}, not {list(q_nope.shape)}")
+    batch, heads, pages = q_nope.shape[0], q_nope.shape[1], ckv_cache.shape[0]
+    expected = {
+        "q_nope": (q_nope, (batch, heads, CKV), torch.bfloat16), "q_pe": (q_pe, (batch, heads, KPE), torch.bfloat16),
+        "ckv_cache": (ckv_cache, (pages, 1, CKV), torch.bfloat16),
+        "kpe_cache": (kpe_cache, (pages, 1, KPE), torch.bfloat16),
+        "kv_indptr": (kv_indptr, (batch + 1,), torch.int32),
+        "kv_indices": (kv_indices, (kv_indices.numel(),), torch.int32),
+        "output": (output, (batch, heads, CKV), torch.bfloat16), "lse": (lse, (batch, heads), torch.float32),
+    }
+    for name, (tensor, shape, dtype) in expected.items():
+        if tuple(tensor.shape) != shape or tensor.dtype != dtype:
+            raise ValueError(f"{name} must be {list(shape)} {dtype}, not {list(tensor.shape)} {tensor.dtype}")
+        if tensor.device != q_nope.device:
+            raise ValueError(f"{name} is on {tensor.device}, q_nope on {q_nope.device}")
+    for name in ("kv_indptr", "kv_indices", "output", "lse"):
+        if not expected[name][0].is_contiguous():
+            raise ValueError(f"{name} must be contiguous")
+    for name in ("q_nope", "q_pe", "ckv_cache", "kpe_cache"):
+        tensor = expected[name][0]
+        outer = (s for s, n in zip(tensor.stride()[:-1], tensor.shape[:-1], strict=True) if n > 1)
+        if tensor.stride(-1) != 1 or any(s % 8 for s in outer) or tensor.data_ptr() % 16:
+            raise ValueError(f"{name}: rows must be contiguous and begin at multiples of 16 bytes")
+
+
+@cache
+def multiprocessors(device: int) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+@cache
+def load() -> ctypes.CDLL:
+    """The compiled kernel; RuntimeError with nvcc's words if it cannot be built."""
+    library = ctypes.CDLL(str(build()))
+    library.mla_decode_launch.argtypes = [
+        ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
+    library.mla_decode_capture.argtypes = [ctypes.c_void_p]
+    library.mla_decode_capture.restype = ctypes.c_ulonglong
+    library.mla_decode_error.restype = ctypes.c_char_p
+    return library
+
+
+def build() -> Path:
+    """Compile once for each version of the sources, into torch's folder for extensions."""
+    # here, since it is slow to import and not needed once the kernel is built
+    from torch.utils.cpp_extension import CUDA_HOME  # noqa: PLC0415
+
+    key = hashlib.sha256(b"\0".join((HERE / name).read_bytes() for name in SOURCES) + repr(NVCC_FLAGS).encode())
+    default = Path.home() / ".cache" / "torch_extensions"
+    folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR", default)) / "mla_hopper_split_kv"
+    library = folder / f"{key.hexdigest()[:16]}.so"
+    if library.exists():
+        return library
+    folder.mkdir(parents=True, exist_ok=True)
+    nvcc = Path(CUDA_HOME) / "bin" / "nvcc" if CUDA_HOME else Path("nvcc")
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        built = Path(scratch) / "kernel.so"
+        done = subprocess.run([str(nvcc), *NVCC_FLAGS, "-o", str(built), str(HERE / SOURCES[0])],
+                              capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"nvcc could not build {HERE / SOURCES[0]}:\n{done.stdout}{done.stderr}")
+        built.replace(library)
+    return library
