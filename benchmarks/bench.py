@@ -183,16 +183,18 @@ class Bench:
             tensor.fill_(float("nan"))
         self._washer.add_(1)
         begin = time.perf_counter_ns()
-        for s in sides:
+        for s in reversed(sides):
             s.worker.go()
-        meanwhile(tensors)
-        side.worker.finish(limit_s)
-        wall = time.perf_counter_ns() - begin
-        outputs = {name: tensor.clone() for name, tensor in targets[0].items()}
-        side.worker.settle()
-        cpu = side.worker.cpu_ns() - clock
-        if companion:
-            companion.worker.finish(limit_s)
+        try:
+            meanwhile(tensors)
+            side.worker.finish(limit_s)
+            wall = time.perf_counter_ns() - begin
+            outputs = {name: tensor.clone() for name, tensor in targets[0].items()}
+            side.worker.settle()
+            cpu = side.worker.cpu_ns() - clock
+        finally:
+            if companion:
+                _finish_companion(companion, limit_s)
         return Call(workload, tensors, outputs, cpu / 1e3, wall / 1e3)
 
     def _announce(
@@ -201,6 +203,13 @@ class Bench:
         places = arena.place(specs, self.rng)
         side.worker.prepare(side.slot, self.task, workload, inputs, places)
         return side.worker.outputs.tensors(places)
+
+
+def _finish_companion(side: Side, limit_s: float) -> None:
+    try:
+        side.worker.finish(limit_s)
+    except CandidateError as error:
+        raise JudgeError(f"baseline {side.slot}: {error.message}") from None
 
 
 def _with_role(specs: Mapping[str, TensorSpec], *, inputs: bool) -> dict[str, TensorSpec]:

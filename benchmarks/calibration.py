@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +23,7 @@ from benchmarks.report import PROTOCOL
 from benchmarks.worker import CandidateError, JudgeError
 from kernels.task import Workload
 
-ROUNDS = 5
+ROUNDS = 3
 LIMIT_S = 60.0
 ROOT = Path(__file__).parents[1]
 
@@ -59,28 +59,28 @@ def baseline_versions(bench: Bench) -> dict[str, str]:
     }
 
 
-def calibrate(bench: Bench) -> dict[str, Standard]:
-    """The standards of all workloads: from the file if this machine has one, else measured now and kept."""
+def calibrate(bench: Bench, workloads: Sequence[Workload]) -> dict[str, Standard]:
+    """The standards of these workloads: from this machine's file, and what is not there measured now and kept."""
     key = {
         "protocol": PROTOCOL,
         "task": bench.task.name,
         "device": device_name(),
         "baselines": baseline_versions(bench),
-        "workloads": [w.id for w in bench.workloads],
     }
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     path = home() / "calibration" / f"{bench.task.name}-{bench.device}-{name}.json"
-    standards = _read(path, [w.id for w in bench.workloads])
-    if standards is None:
+    kept = _read(path, set(bench.task.baselines(bench.device)))
+    missing = [w for w in workloads if w.id not in kept]
+    if missing:
         try:
-            standards = _measure(bench)
+            kept |= _measure(bench, missing)
         except CandidateError as error:
             raise JudgeError(f"a baseline or the floor does not run here: {error.message}") from None
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(f".{os.getpid()}.part")
-        temporary.write_text(json.dumps({**key, "standards": {k: asdict(v) for k, v in standards.items()}}, indent=1))
+        temporary.write_text(json.dumps({**key, "standards": {k: asdict(v) for k, v in kept.items()}}, indent=1))
         temporary.replace(path)
-    return standards
+    return {w.id: kept[w.id] for w in workloads}
 
 
 def home() -> Path:
@@ -88,31 +88,28 @@ def home() -> Path:
     return Path(os.environ.get("REGROUP_HOME") or ROOT / "var")
 
 
-def _read(path: Path, workloads: list[str]) -> dict[str, Standard] | None:
-    """The kept standards; None (measure again) if there are none or the file is damaged."""
+def _read(path: Path, baselines: set[str]) -> dict[str, Standard]:
+    """The kept standards; none if there is no file or it is damaged: then they are measured again."""
     try:
         data: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))["standards"]
-        found = {
-            w: Standard(
-                str(s["baseline"]),
-                float(s["baseline_us"]),
-                float(s["rmse"]),
-                None if s["floor_us"] is None else float(s["floor_us"]),
-            )
-            for w, s in data.items()
-        }
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
-    return found if list(found) == workloads and all(s.baseline_us > 0 for s in found.values()) else None
+        found = {workload: Standard(**fields) for workload, fields in data.items()}
+        return found if all(_is_sound(s, baselines) for s in found.values()) else {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}
 
 
-def _measure(bench: Bench) -> dict[str, Standard]:
+def _is_sound(s: Standard, baselines: set[str]) -> bool:
+    times = [s.baseline_us, s.rmse, *([] if s.floor_us is None else [s.floor_us])]
+    return s.baseline in baselines and all(isinstance(t, float) and 0 < t < 1e12 for t in times)
+
+
+def _measure(bench: Bench, workloads: Sequence[Workload]) -> dict[str, Standard]:
     sides = {name: bench.baseline_side(name) for name in bench.task.baselines(bench.device)}
     floor = bench.floor_side()
     standards: dict[str, Standard] = {}
     with bench.on_one_core():
-        for i, workload in enumerate(bench.workloads):
-            bench.progress(f"calibrating the baselines (once for this machine): {i + 1} of {len(bench.workloads)}")
+        for i, workload in enumerate(workloads):
+            bench.progress(f"calibrating the baselines (once for this machine): {i + 1} of {len(workloads)}")
             standards[workload.id] = _standard(bench, workload, sides, floor)
     if floor is not None:
         floor.worker.close()

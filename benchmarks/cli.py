@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     aa = commands.add_parser("aa", help="judge the baselines against themselves")
     aa.set_defaults(action=_aa)
     _task_argument(aa)
-    aa.add_argument("--runs", type=int, default=1, help="how many in a row (each is written, none left out)")
+    aa.add_argument("--runs", type=_count, default=1, help="how many in a row (each is written, none left out)")
     aa.add_argument("--workloads", default="all", help="smoke, all, or ids with commas")
     _common(aa)
     compare = commands.add_parser("compare", help="compare two reports, workload by workload")
@@ -82,10 +82,19 @@ def _common(parser: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"must be a positive number, not {text}")
     return value
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"must be a whole number above 0, not {text}")
+    return int(text)
 
 
 def select(task: Task, device: str, choice: str) -> list[Workload]:

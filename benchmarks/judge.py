@@ -7,6 +7,7 @@ all again in fresh processes on fresh contents; what it measures then is the fig
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 from collections.abc import Iterator, Sequence
@@ -93,8 +94,11 @@ def _judge(
             candidate = bench.lay_out(source)
             notes = build.build(candidate, bench.box)
     with stages.stage("calibrate"):
-        standards = calibrate(bench)
+        standards = calibrate(bench, workloads)
     trial = Trial(bench, candidate, standards, {row.workload: row for row in report.rows})
+    if candidate is not None:
+        with stages.stage("build"):
+            trial.side(workloads[0])
     for row in report.rows:
         row.floor_us = standards[row.workload].floor_us
     try:
@@ -202,5 +206,6 @@ def _empty_report(bench: Bench, source: Source | None, workloads: Sequence[Workl
             "torch": version("torch"),
             "compiler": build.compiler_version(),
             "seed": bench.seed,
+            "load_average": os.getloadavg()[0],
         },
     )

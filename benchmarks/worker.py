@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import struct
+import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -28,11 +29,12 @@ INSIDE = Path(__file__).parent / "inside"
 START_SECONDS = 120
 """Importing torch from a cold disk on a loaded machine took 20 s."""
 LOAD_SECONDS = 20
+DEATH_SECONDS = 10
 MEMORY_BYTES = {False: 4 << 30, True: 24 << 30}
 """Address space of a child without and with torch, which maps several GB that it never touches."""
 CPU_SECONDS = 1800
 MESSAGE_BYTES = 1 << 16
-IDLE = ("S", "D")
+SETTLED = ("S", "D", "Z", "X", "gone")
 DONE = object()
 OUT_OF_TURN = "the kernel spoke to the judge in its host's place"
 EXCUSES = ("build_error", "runtime_error", "wrong_shape", "wrong_dtype")
@@ -122,13 +124,16 @@ class Worker:
 
     def cpu_ns(self) -> int:
         """CPU time that the process has used, all its threads, living and ended."""
-        return time.clock_gettime_ns(((~self.pid) << 3) | 2)
+        try:
+            return time.clock_gettime_ns(((~self.pid) << 3) | 2)
+        except OSError:
+            raise self._death() from None
 
     def settle(self) -> None:
         """Wait until it blocks for the next message: only then has the kernel booked all its CPU time (a running
         process is booked at the clock's ticks, 4 ms late)."""
         for _ in range(200):
-            if self._state() in IDLE:
+            if self._state() in SETTLED:
                 return
             time.sleep(20e-6)
 
@@ -194,25 +199,19 @@ class Worker:
 
     def _wait(self, seconds: float, cpu_seconds: float | None) -> bytes:
         deadline = time.monotonic() + seconds
-        cpu_deadline = self.cpu_ns() + cpu_seconds * 1e9 if cpu_seconds and self.pid else None
+        cpu_deadline = self.cpu_ns() + cpu_seconds * 1e9 if cpu_seconds and self.pid else float("inf")
         self._socket.settimeout(0.05)
         while True:
             try:
                 packet, extra, _, _ = self._socket.recvmsg(MESSAGE_BYTES, socket.CMSG_SPACE(12))
             except TimeoutError:
-                busy = cpu_deadline is not None and self._busy_since(cpu_deadline)
+                busy = self.pid > 0 and self.cpu_ns() > cpu_deadline
                 if busy or time.monotonic() > deadline:
                     raise self._kill("timeout", self._too_long(seconds, cpu_seconds if busy else None)) from None
                 continue
             except ConnectionError:
                 return b""
             return packet if not packet or self._sent_by(extra) else b"?"
-
-    def _busy_since(self, cpu_deadline: float) -> bool:
-        try:
-            return self.cpu_ns() > cpu_deadline
-        except OSError:
-            return False  # it has just ended: the socket will say so
 
     def _sent_by(self, extra: Sequence[tuple[int, int, bytes]]) -> bool:
         """Take the sender's process id from the kernel at the first message, insist on it after that."""
@@ -231,7 +230,10 @@ class Worker:
         return f"still running after {cpu_seconds:.1f} s of CPU time: an endless loop, or far too slow"
 
     def _state(self) -> str:
-        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        try:
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return "gone"
 
     def _look_around(self) -> None:
         try:
@@ -252,8 +254,10 @@ class Worker:
 
     def _death(self) -> CandidateError:
         """What the end of the process says: refused system call, crash, or its own exit."""
-        self._process.wait()
-        code = self._process.returncode
+        try:
+            code = self._process.wait(DEATH_SECONDS)
+        except subprocess.TimeoutExpired:
+            return self._kill("cheated", "the kernel closed the channel to the judge")
         number = -code if code < 0 else code - 128  # bubblewrap passes signals on as a shell does
         self._stderr.seek(0)
         last_words = self._stderr.read()[-2000:].decode(errors="replace").strip()

@@ -1,0 +1,29 @@
+"""Every attack fools the naive judge (so this test can fail) and not the real one."""
+
+import pytest
+
+from benchmarks import build
+from benchmarks.attacks import suite
+
+ATTACKS = list(suite.attacks("mla_paged_decode"))
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.source.name)
+def test_an_attack_fools_the_naive_judge_and_is_caught_by_the_real_one(bench, attack):
+    if attack.source.language == "c" and build.compiler() is None:
+        pytest.skip("no C compiler here")
+    fooled = suite.fools_the_naive_judge(attack)
+    assert fooled.good, f"harmless: {fooled.verdict}"
+    caught = suite.is_caught(bench, attack)
+    assert caught.good, f"not caught: {caught.verdict}"
+
+
+def test_all_honest_kernels_pass(bench):
+    outcomes = [suite.passes(bench, source) for source in suite.honest(bench.task)]
+    assert len(outcomes) >= 5
+    assert [o for o in outcomes if not o.good] == []
+
+
+def test_the_attacks_that_exist_on_a_cpu_are_all_there():
+    assert len(ATTACKS) >= 30
+    assert len({a.source.sha256 for a in ATTACKS}) == len(ATTACKS)
