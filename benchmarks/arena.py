@@ -12,13 +12,15 @@ import mmap
 import os
 import random
 from collections.abc import Iterable, Mapping
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from kernels.task import TensorSpec
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 SEAL_FUTURE_WRITE = 0x10
+ITEM_BYTES = {"bfloat16": 2, "float32": 4, "int32": 4}
 ALIGN = 256
 """Bytes that every tensor is aligned to, as torch's own allocators do at least."""
 SLACK = 1 << 20
@@ -44,6 +46,8 @@ class Arena:
         return {name: self._tensor(offset, spec) for name, (offset, spec) in places.items()}
 
     def _tensor(self, offset: int, spec: TensorSpec) -> Tensor:
+        import torch  # noqa: PLC0415 - a second that building and screening need not wait for
+
         dtype, count = getattr(torch, spec.dtype), math.prod(spec.shape)
         if count == 0:
             return torch.empty(spec.shape, dtype=dtype)
@@ -56,8 +60,7 @@ class Arena:
 
 def size_of(spec: TensorSpec) -> int:
     """Bytes of a tensor."""
-    itemsize: int = getattr(torch, spec.dtype).itemsize
-    return math.prod(spec.shape) * itemsize
+    return math.prod(spec.shape) * ITEM_BYTES[spec.dtype]
 
 
 def place(specs: Mapping[str, TensorSpec], rng: random.Random) -> dict[str, Place]:

@@ -17,20 +17,23 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from benchmarks import arena, build, sandbox
 from benchmarks.arena import Arena, Place
 from benchmarks.candidate import Candidate, Source, lay_out, read
 from benchmarks.worker import CandidateError, JudgeError, Worker, inside_sha256, load
+from kernels.task import Source as Contents
 from kernels.task import Task, TensorSpec, Workload
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 Progress = Callable[[str], None]
-Meanwhile = Callable[[Mapping[str, Tensor]], None]
+Meanwhile = Callable[[Mapping[str, "Tensor"]], None]
 FLOOR = "floor"
 WASH_BYTES = 4 << 20
 """Written before each call, so that second-level caches hold the same nothing whatever went before (2 MB here)."""
@@ -68,14 +71,11 @@ class Bench:
     ) -> None:
         self.task, self.device, self.progress = task, device, progress
         self.box = sandbox.choose(choice)
-        torch.set_num_threads(1)  # the children have a core of their own; a second thread here would sit on it
         self.seed = secrets.randbits(62)
         self.rng = random.Random(self.seed)
-        self.source = task.source(device, self.rng.getrandbits(62))
         self.workloads = task.workloads(device)
         self._cpu = self.rng.choice(sorted(os.sched_getaffinity(0)))
         self._inside = inside_sha256()
-        self._washer = torch.zeros(WASH_BYTES, dtype=torch.uint8)
         self._scratch = Path(tempfile.mkdtemp(prefix="regroup-judge-"))
         self._scratch.chmod(0o755)
         holdouts = task.holdouts(device, 0)
@@ -85,6 +85,15 @@ class Bench:
         self._arenas: list[Arena] = [self.inputs]
         self._workers: list[Worker] = []
         self._hosts: dict[bool, tuple[Worker, set[str]]] = {}
+        self._host(twin=False)  # it imports torch beside all that comes first
+
+    @cached_property
+    def _contents(self) -> tuple[Contents, Tensor]:
+        """Where calls get their contents, and what washes the caches; made when first needed, since it needs torch."""
+        import torch  # noqa: PLC0415
+
+        torch.set_num_threads(1)  # the children have a core of their own; a second thread here would sit on it
+        return self.task.source(self.device, self.rng.getrandbits(62)), torch.zeros(WASH_BYTES, dtype=torch.uint8)
 
     def __enter__(self) -> Bench:
         return self
@@ -127,10 +136,6 @@ class Bench:
             loaded.add(name)
         return Side(worker, name)
 
-    def warm_up(self) -> None:
-        """Let the baselines' process start now, beside whatever comes first."""
-        self._host(twin=False)
-
     def _host(self, twin: bool) -> tuple[Worker, set[str]]:
         if twin not in self._hosts or not self._hosts[twin][0].alive:
             self._hosts[twin] = (self.start_worker([self.task.folder / "baselines"], torch=True), set())
@@ -170,18 +175,19 @@ class Bench:
 
         Where nothing is timed, `meanwhile` is done here during the call, and a `companion` makes the same call.
         """
+        source, washer = self._contents
         specs = self.task.tensors(workload)
         places = arena.place(_with_role(specs, inputs=True), self.rng)
         tensors = self.inputs.tensors(places)
-        self.source.fill_plan(workload, tensors)
+        source.fill_plan(workload, tensors)
         sides = [side, companion] if companion else [side]
         targets = [self._announce(s, workload, places, _with_role(specs, inputs=False)) for s in sides]
         side.worker.settle()
         clock = side.worker.cpu_ns()
-        self.source.fill(workload, tensors)
+        source.fill(workload, tensors)
         for tensor in targets[0].values():
             tensor.fill_(float("nan"))
-        self._washer.add_(1)
+        washer.add_(1)
         begin = time.perf_counter_ns()
         for s in reversed(sides):
             s.worker.go()

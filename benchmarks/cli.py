@@ -17,9 +17,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from benchmarks import candidate, table
 from benchmarks import compare as comparison
 from benchmarks import report as reports
-from benchmarks import table
+from benchmarks.attacks import suite
+from benchmarks.bench import Bench
+from benchmarks.judge import judge, verify
 from benchmarks.report import Report
 from kernels.task import BadInputError, Task, Workload, load_task, task_names
 
@@ -111,14 +114,9 @@ def select(task: Task, device: str, choice: str) -> list[Workload]:
 
 
 def _judge(arguments: argparse.Namespace) -> int:
-    from benchmarks import candidate  # noqa: PLC0415 - the file is read before torch, which takes a second
-
     task = load_task(arguments.task)
     source = candidate.read(arguments.path)
     workloads = select(task, arguments.device, arguments.workloads)
-    from benchmarks.bench import Bench  # noqa: PLC0415
-    from benchmarks.judge import judge, verify  # noqa: PLC0415
-
     with Bench(task, arguments.device, choice=arguments.sandbox, progress=progress) as bench:
         report = judge(bench, source, workloads, stop_below=arguments.stop_below, command=arguments.command_line)
         if arguments.verify and report.status == "passed":
@@ -127,9 +125,6 @@ def _judge(arguments: argparse.Namespace) -> int:
 
 
 def _aa(arguments: argparse.Namespace) -> int:
-    from benchmarks.bench import Bench  # noqa: PLC0415
-    from benchmarks.judge import judge  # noqa: PLC0415
-
     task = load_task(arguments.task)
     workloads = select(task, arguments.device, arguments.workloads)
     statuses = []
@@ -165,8 +160,6 @@ def _compare(arguments: argparse.Namespace) -> int:
 
 
 def _attacks(arguments: argparse.Namespace) -> int:
-    from benchmarks.attacks import suite  # noqa: PLC0415
-
     only = arguments.only.split(",") if arguments.only else None
     return suite.run(only, arguments.sandbox, progress, print)
 

@@ -83,7 +83,6 @@ def _judge(
 ) -> None:
     notes: dict[str, Any] = {}
     candidate = None
-    bench.warm_up()
     if source is not None:
         with stages.stage("screen"):
             if (why := screen.screen(source, bench.task, bench.device)) is not None:

@@ -21,9 +21,9 @@ from benchmarks.worker import CandidateError, JudgeError
 from kernels.task import Mismatch, Workload
 
 ROUNDS = 2
-EXTRA_ROUNDS = 2
-DISAGREEMENT = 1.1
-"""A row whose rounds differ by more than this factor gets up to the extra rounds: the machine was disturbed."""
+EXTRA_ROUNDS = 1
+DISAGREEMENT = 1.2
+"""A row whose rounds differ by more than this factor gets another: the machine was disturbed."""
 ENOUGH_SECONDS = 15.0
 """After this long there are no extra rounds: only a very slow candidate gets here."""
 BLOCK_US = 6000.0

@@ -166,8 +166,10 @@ TAILS_READ_THE_NEXT_PAGE = [
     ),
     (
         "static void attend(",
-        "static void fill(const uint16_t *ckv, const uint16_t *kpe, int64_t page, int here)\n"
-        "{ for (int t = here; t < BLOCK; t++) load_row(keys[t], ckv + page * CKV, kpe, 1); }\n\nstatic void attend(",
+        (
+            "static void fill(const uint16_t *ckv, const uint16_t *kpe, int64_t page, int here)\n"
+            "{ for (int t = here; t < BLOCK; t++) load_row(keys[t], ckv + page * CKV, kpe, 1); }\n\nstatic void attend("
+        ),
     ),
 ]
 
