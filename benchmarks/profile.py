@@ -11,6 +11,8 @@ from benchmarks.report import RUN_ONLY, Row
 from benchmarks.trial import Trial
 from kernels.task import Workload
 
+FLOOR_SHARE = 0.7
+"""A time below this share of the floor is a finding; the rest is noise, and on tiny workloads the call itself."""
 SUSPICIOUS = 20.0
 """A geometric mean above this is held up as a finding: nothing honest on a CPU came near it."""
 
@@ -65,7 +67,7 @@ def suspicions(trial: Trial) -> list[dict[str, Any]]:
         if RUN_ONLY not in row.scopes or row.floor_us is None:
             continue
         us = median(row.scopes[RUN_ONLY].candidate_us)
-        if us < row.floor_us:
+        if us < FLOOR_SHARE * row.floor_us:
             found.append(
                 {
                     "kind": "below_floor",
