@@ -34,6 +34,14 @@ class Timing:
     candidate_us: list[float] = field(default_factory=list)
     baseline_us: list[float] = field(default_factory=list)
 
+    def add(self, number: int, baseline_us: float, candidate_us: float) -> None:
+        """Take a visit into round `number`: a new one, or the shorter of what it has and this, for each side."""
+        for times, us in ((self.baseline_us, baseline_us), (self.candidate_us, candidate_us)):
+            if number == len(times):
+                times.append(us)
+            else:
+                times[number] = min(times[number], us)
+
     @property
     def ratios(self) -> list[float]:
         """Speedup of each round."""
