@@ -1,0 +1,228 @@
+"""A run: one attempt at one task by one strategy under one budget; its commands, events and ledger."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from django.db import models, transaction
+from django.db.models import F, Q, Sum
+from django.utils import timezone
+
+from teams.models.states import Stateful, table
+
+if TYPE_CHECKING:
+    from teams.models.work import Report
+
+LEASE = timedelta(seconds=30)
+"""A supervisor that has not renewed its lease for this long has lost the run."""
+
+
+class RunQuerySet(models.QuerySet["Run"]):
+    """Questions about runs."""
+
+    def open(self) -> Self:
+        """Runs that a supervisor has work with."""
+        return self.exclude(state__in=(Run.State.DONE, Run.State.FAILED))
+
+    def claimable(self, owner: str, now: datetime) -> Self:
+        """Open runs that are this owner's or nobody's, or whose owner's lease has run out."""
+        return self.open().filter(Q(owner=owner) | Q(owner="") | Q(lease_until__lt=now))
+
+
+class Run(Stateful):
+    """One attempt at one task. Its `settings` are the supervisor's thresholds as they were at the start."""
+
+    class Strategy(models.TextChoices):
+        """Who works, and whether that may change."""
+
+        EVOLVING = "evolving"
+        FIXED = "fixed"
+        SINGLE = "single"
+
+    class State(models.TextChoices):
+        """Where the run is; `pausing` and `stopping` wait for turns and reports in hand."""
+
+        QUEUED = "queued"
+        RUNNING = "running"
+        PAUSING = "pausing"
+        PAUSED = "paused"
+        STOPPING = "stopping"
+        DONE = "done"
+        FAILED = "failed"
+
+    TRANSITIONS = table(
+        queued="running stopping failed",
+        running="pausing stopping done failed",
+        pausing="paused running stopping failed",
+        paused="running stopping failed",
+        stopping="done failed",
+        done="",
+        failed="",
+    )
+
+    task = models.CharField(max_length=80)
+    strategy = models.CharField(max_length=20, choices=Strategy)
+    agents = models.CharField(max_length=40, default="builtin")
+    device = models.CharField(max_length=20, default="cpu")
+    language = models.CharField(max_length=20, default="c")
+    seed = models.BigIntegerField(default=1)
+    settings = models.JSONField(default=dict)
+    state = models.CharField(max_length=20, choices=State, default=State.QUEUED)
+    state_reason = models.TextField(blank=True)
+    steered = models.BooleanField(default=False)
+    owner = models.CharField(max_length=80, blank=True)
+    lease_until = models.DateTimeField(null=True, blank=True)
+    heartbeat_at = models.DateTimeField(null=True, blank=True)
+    progress_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    last_event = models.PositiveBigIntegerField(default=0)
+    team = models.ForeignKey("Team", null=True, blank=True, on_delete=models.PROTECT, related_name="+")
+    best = models.ForeignKey("Report", null=True, blank=True, on_delete=models.PROTECT, related_name="+")
+
+    objects = RunQuerySet.as_manager()
+
+    class Meta:
+        ordering: ClassVar = ["-created_at", "-pk"]
+
+    def __str__(self) -> str:
+        return f"run {self.pk} ({self.strategy} on {self.task})"
+
+    def claim(self, owner: str) -> bool:
+        """Take or renew the lease; False if another supervisor holds it."""
+        now = timezone.now()
+        taken = Run.objects.filter(pk=self.pk).claimable(owner, now).update(
+            owner=owner, lease_until=now + LEASE, heartbeat_at=now
+        )  # fmt: skip
+        if taken:
+            self.refresh_from_db()
+        return taken == 1
+
+    def record(self, kind: str, **data: Any) -> Event:
+        """Append an event, numbered from 1 without gaps; call it inside the transaction whose fact it tells."""
+        with transaction.atomic():
+            Run.objects.filter(pk=self.pk).update(last_event=F("last_event") + 1, progress_at=timezone.now())
+            self.last_event = Run.objects.values_list("last_event", flat=True).get(pk=self.pk)
+            return Event.objects.create(run=self, number=self.last_event, kind=kind, data=data)
+
+    def verified_best(self) -> Report | None:
+        """The best verified report so far."""
+        return self.best
+
+
+class Command(Stateful):
+    """What a person asks of a run, and what became of it. One `key` is one command, however often it is sent."""
+
+    class Kind(models.TextChoices):
+        """What can be asked."""
+
+        PAUSE = "pause"
+        RESUME = "resume"
+        STOP = "stop"
+        RESTRUCTURE = "restructure"
+        TOP_UP = "top_up"
+
+    class State(models.TextChoices):
+        """Asked, taken up by the supervisor, in force; or not."""
+
+        REQUESTED = "requested"
+        ACCEPTED = "accepted"
+        EFFECTIVE = "effective"
+        REFUSED = "refused"
+
+    TRANSITIONS = table(requested="accepted effective refused", accepted="effective refused", effective="", refused="")
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="commands")
+    key = models.CharField(max_length=80)
+    kind = models.CharField(max_length=20, choices=Kind)
+    actor = models.CharField(max_length=150)
+    note = models.TextField(blank=True)
+    payload = models.JSONField(default=dict)
+    state = models.CharField(max_length=20, choices=State, default=State.REQUESTED)
+    refused_because = models.TextField(blank=True)
+    effective_at_event = models.PositiveBigIntegerField(null=True, blank=True)
+    requested_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering: ClassVar = ["pk"]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["run", "key"], name="one_command_a_key")]
+
+
+class Event(models.Model):
+    """One thing that happened in a run; never changed."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="events")
+    number = models.PositiveBigIntegerField()
+    kind = models.CharField(max_length=40)
+    data = models.JSONField(default=dict)
+    at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering: ClassVar = ["run", "number"]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["run", "number"], name="one_event_a_number")]
+
+
+class LedgerError(ValueError):
+    """A booking would spend what is not there."""
+
+
+class LedgerQuerySet(models.QuerySet["LedgerEntry"]):
+    """Sums over bookings."""
+
+    def total(self, unit: str, *kinds: str) -> float:
+        """Sum of these kinds of bookings in this unit."""
+        return float(self.filter(unit=unit, kind__in=kinds).aggregate(sum=Sum("amount"))["sum"] or 0)
+
+    def available(self, unit: str) -> float:
+        """What may still be reserved: granted and topped up, less reserved, plus refunded."""
+        return self.total(unit, "grant", "top_up", "refund") - self.total(unit, "reserve")
+
+    def outstanding(self, unit: str) -> float:
+        """What is reserved and neither spent nor refunded."""
+        return self.total(unit, "reserve") - self.total(unit, "spend", "refund")
+
+    def spent(self, unit: str) -> float:
+        """What is spent for good."""
+        return self.total(unit, "spend")
+
+
+class LedgerEntry(models.Model):
+    """A booking. Money is reserved before it is spent; granted = available + outstanding + spent, always."""
+
+    class Kind(models.TextChoices):
+        """What a booking does."""
+
+        GRANT = "grant"
+        TOP_UP = "top_up"
+        RESERVE = "reserve"
+        SPEND = "spend"
+        REFUND = "refund"
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="ledger")
+    kind = models.CharField(max_length=10, choices=Kind)
+    unit = models.CharField(max_length=20)
+    amount = models.FloatField()
+    note = models.CharField(max_length=200, blank=True)
+    at = models.DateTimeField(auto_now_add=True)
+
+    objects = LedgerQuerySet.as_manager()
+
+    class Meta:
+        ordering: ClassVar = ["pk"]
+        constraints: ClassVar = [
+            models.CheckConstraint(condition=Q(amount__gt=0), name="a_booking_is_above_0"),
+        ]
+
+
+def book(run: Run, kind: str, unit: str, amount: float, note: str = "") -> LedgerEntry:
+    """Append a booking; `LedgerError` if it would reserve more than is available or settle more than is reserved."""
+    if not 0 < amount < float("inf"):
+        raise LedgerError(f"an amount must be a positive number, not {amount}")
+    with transaction.atomic():
+        Run.objects.select_for_update().get(pk=run.pk)  # bookings of one run one after another
+        limits = {"reserve": run.ledger.available, "spend": run.ledger.outstanding, "refund": run.ledger.outstanding}
+        if kind in limits and amount > (limit := limits[kind](unit)) + 1e-9:
+            raise LedgerError(f"cannot {kind} {amount:g} {unit} of run {run.pk}: there are {limit:g}")
+        return LedgerEntry.objects.create(run=run, kind=kind, unit=unit, amount=amount, note=note)
