@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from kernels.space import Space
+
 KERNELS = Path(__file__).parent
 
 Role = Literal["plan", "input", "output"]
@@ -143,6 +145,10 @@ class Task(ABC):
     @abstractmethod
     def start(self, language: str) -> Path:
         """The plain candidate that a run begins from."""
+
+    @abstractmethod
+    def space(self, language: str) -> Space:
+        """The moves from which agents without a model make candidates; `BadInputError` names the languages."""
 
 
 def task_names() -> tuple[str, ...]:

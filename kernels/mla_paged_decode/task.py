@@ -13,6 +13,8 @@ from kernels.task import Mismatch, Source, Task, TensorSpec, Workload
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from kernels.space import Space
+
 # Whoever asks only for names and sizes (the pages do) must not wait for torch: what computes is imported on use.
 # ruff: noqa: PLC0415
 
@@ -90,6 +92,11 @@ class MlaPagedDecode(Task):
 
     def start(self, language: str) -> Path:
         return HERE / STARTS[language]
+
+    def space(self, language: str) -> Space:
+        from kernels.mla_paged_decode.space import space
+
+        return space(language)
 
 
 def _mla(workload: Workload) -> MlaWorkload:
