@@ -138,12 +138,9 @@ def run(
             sm_scale * math.log2(math.e), kv_indices.shape[0],
             *probable_indices(by_sequence, grid, batch, heads, kv_indices.shape[0]),
         )
-        error = library.mla_decode_launch(ctypes.byref(parameters), by_sequence, grid, COOPERATIVE, stream)
+        error = library.mla_decode_launch(ctypes.byref(parameters), by_sequence, grid, stream)
     if error:
         raise RuntimeError(f"mla_decode: {library.mla_decode_error(error).decode()}")
-
-
-COOPERATIVE = 1
 
 
 def check(
@@ -186,8 +183,7 @@ def multiprocessors(device: int) -> int:
 def load() -> ctypes.CDLL:
     """The compiled kernel; RuntimeError with nvcc's words if it cannot be built."""
     library = ctypes.CDLL(str(build()))
-    library.mla_decode_launch.argtypes = [
-        ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
+    library.mla_decode_launch.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
     library.mla_decode_capture.argtypes = [ctypes.c_void_p]
     library.mla_decode_capture.restype = ctypes.c_ulonglong
     library.mla_decode_error.restype = ctypes.c_char_p

@@ -283,28 +283,20 @@ __device__ __forceinline__ void compute(const Params& p, const Shared& shared, c
         const Segment next = works[(segments + 1) % 3].segment;
         if (next.begin < next.end) load_query(p, shared, next.sequence);
       }
-      // --- softmax: a warp takes two heads, a lane kTile / 16 columns of one
+      // --- softmax: a warp takes two heads, 16 lanes a head and 4 tokens a lane
       float tile_sum = 0.f;
       {
-        constexpr int kColumns = kTile / 16;
-        const int head = warp * 2 + (lane >> 4), first = (lane & 15) * kColumns;
-        float x[kColumns];
-#pragma unroll
-        for (int i = 0; i < kColumns; ++i) x[i] = 0.f;
+        static_assert(kTile == 64, "a lane takes 4 tokens of a head");
+        const int head = warp * 2 + (lane >> 4), first = (lane & 15) * 4;
+        float x[4] = {0.f, 0.f, 0.f, 0.f};
 #pragma unroll
         for (int part = 0; part < 4; ++part) {
-          const float* from = scores + (part * kHeads + head) * kScoreStride + first;
-          if constexpr (kColumns == 4) {
-            const float4 v = *reinterpret_cast<const float4*>(from);
-            x[0] += v.x, x[1] += v.y, x[2] += v.z, x[3] += v.w;
-          } else {
-#pragma unroll
-            for (int i = 0; i < kColumns; ++i) x[i] += from[i];
-          }
+          const float4 v = *reinterpret_cast<const float4*>(scores + (part * kHeads + head) * kScoreStride + first);
+          x[0] += v.x, x[1] += v.y, x[2] += v.z, x[3] += v.w;
         }
         float new_top = top;
 #pragma unroll
-        for (int i = 0; i < kColumns; ++i) {
+        for (int i = 0; i < 4; ++i) {
           x[i] = first + i < count ? x[i] * p.logit_scale : -INFINITY;
           new_top = fmaxf(new_top, x[i]);
         }
@@ -315,19 +307,12 @@ __device__ __forceinline__ void compute(const Params& p, const Shared& shared, c
         top = new_top;
         sum *= factor;
 #pragma unroll
-        for (int i = 0; i < kColumns; ++i) {
+        for (int i = 0; i < 4; ++i) {
           x[i] = ptx::exp2_approx(x[i] - new_top);
           tile_sum += x[i];
         }
-        uint32_t* to = reinterpret_cast<uint32_t*>(shared.memory + kWeightsAt + head * kWeightBytes + first * 2);
-        if constexpr (kColumns == 4) {
-          *reinterpret_cast<uint2*>(to) = make_uint2(ptx::pack_bf16(x[0], x[1]), ptx::pack_bf16(x[2], x[3]));
-        } else if constexpr (kColumns == 2) {
-          *to = ptx::pack_bf16(x[0], x[1]);
-        } else {
-#pragma unroll
-          for (int i = 0; i < kColumns; ++i) reinterpret_cast<__nv_bfloat16*>(to)[i] = __float2bfloat16(x[i]);
-        }
+        *reinterpret_cast<uint2*>(shared.memory + kWeightsAt + head * kWeightBytes + first * 2) =
+            make_uint2(ptx::pack_bf16(x[0], x[1]), ptx::pack_bf16(x[2], x[3]));
         if ((lane & 15) == 0) rescale[head] = factor;
       }
       math_barrier();
@@ -463,14 +448,16 @@ __global__ void __launch_bounds__(kThreads, 1) mla_decode(const __grid_constant_
 
 extern "C" {
 
-int mla_decode_launch(const Params* params, int by_sequence, int grid, int cooperative, void* stream) {
+// A CUDA error code. `by_sequence` chooses SequenceSplit, else CostSplit; `grid` must not exceed the CTAs that are
+// resident at once.
+int mla_decode_launch(const Params* params, int by_sequence, int grid, void* stream) {
   const void* kernel = by_sequence ? reinterpret_cast<const void*>(mla_decode<SequenceSplit>)
                                    : reinterpret_cast<const void*>(mla_decode<CostSplit>);
   cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
   if (error != cudaSuccess) return error;
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeCooperative;
-  attribute.val.cooperative = cooperative;
+  attribute.val.cooperative = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = kThreads;
@@ -484,6 +471,7 @@ int mla_decode_launch(const Params* params, int by_sequence, int grid, int coope
 
 const char* mla_decode_error(int error) { return cudaGetErrorString(static_cast<cudaError_t>(error)); }
 
+// The id of the graph capture under way on this stream, or 0.
 unsigned long long mla_decode_capture(void* stream) {
   cudaStreamCaptureStatus status;
   unsigned long long id = 0;
