@@ -1,4 +1,4 @@
-"""The judge's command line: judge, aa, compare, attacks.
+"""The judge's command line: judge, serve, aa, compare, attacks.
 
     python -m benchmarks judge mla_paged_decode kernels/mla_paged_decode/c_blocked
     python -m benchmarks judge mla_paged_decode PATH --workloads smoke --json
@@ -12,10 +12,12 @@ Exit status: 0 passed, 1 the candidate did not pass, 2 bad input, 3 the judge's 
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks import candidate, table
 from benchmarks import compare as comparison
@@ -24,7 +26,8 @@ from benchmarks.attacks import suite
 from benchmarks.bench import Bench
 from benchmarks.judge import judge, verify
 from benchmarks.report import Report
-from kernels.task import BadInputError, Task, Workload, load_task, task_names
+from benchmarks.serve import Progress, select, serve
+from kernels.task import BadInputError, load_task, task_names
 
 EXIT = {"passed": 0, "partial": 1, "judge_error": 3}
 
@@ -55,6 +58,10 @@ def _parser() -> argparse.ArgumentParser:
     judge.add_argument("--stop-below", type=_positive, help="time no further if the smoke workloads' mean is less")
     judge.add_argument("--verify", action="store_true", help="measure twice, in fresh processes; report the second")
     _common(judge)
+    warm = commands.add_parser("serve", help="judge many candidates: requests and answers are lines of JSON")
+    warm.set_defaults(action=_serve)
+    _task_argument(warm)
+    _machine(warm)
     aa = commands.add_parser("aa", help="judge the baselines against themselves")
     aa.set_defaults(action=_aa)
     _task_argument(aa)
@@ -77,9 +84,13 @@ def _task_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("task", help=f"one of {', '.join(task_names())}")
 
 
-def _common(parser: argparse.ArgumentParser) -> None:
+def _machine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", choices=("cpu",), default="cpu")
     parser.add_argument("--sandbox", choices=("auto", "required", "off"), default="auto")
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    _machine(parser)
     parser.add_argument("--out", type=Path, help="write the report here as JSON")
     parser.add_argument("--json", action="store_true", help="print the report as JSON instead of a table")
 
@@ -100,19 +111,6 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def select(task: Task, device: str, choice: str) -> list[Workload]:
-    """The workloads that `--workloads` names, in the order of reports."""
-    everything = task.workloads(device)
-    if choice == "all":
-        return list(everything)
-    wanted = task.smoke if choice == "smoke" else tuple(part.strip() for part in choice.split(","))
-    for part in wanted:
-        matches = sum(w.id.startswith(part) for w in everything) if part else 0
-        if matches != 1:
-            raise BadInputError(f"--workloads: {part!r} begins {matches} workload ids of {task.name}, not one")
-    return [w for w in everything if w.id.startswith(wanted)]
-
-
 def _judge(arguments: argparse.Namespace) -> int:
     task = load_task(arguments.task)
     source = candidate.read(arguments.path)
@@ -122,6 +120,16 @@ def _judge(arguments: argparse.Namespace) -> int:
         if arguments.verify and report.status == "passed":
             report = verify(bench, source, report, command=arguments.command_line)
     return _deliver(report, arguments.out, arguments.json)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    def say(answer: dict[str, Any]) -> None:
+        print(json.dumps(answer), flush=True)
+
+    told = Progress(say)
+    with Bench(load_task(arguments.task), arguments.device, choice=arguments.sandbox, progress=told) as bench:
+        serve(bench, sys.stdin, say, told)
+    return 0
 
 
 def _aa(arguments: argparse.Namespace) -> int:

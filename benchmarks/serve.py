@@ -1,0 +1,106 @@
+"""`python -m benchmarks serve`: one warm judge for many candidates, asked in lines of JSON.
+
+A request is one line on standard input:
+
+    {"id": "7", "path": "/a/folder", "out": "/a/report.json", "workloads": "all", "stop_below": 0.9}
+
+`path` is a candidate's folder, `out` is where its report is written (whole, or not at all); `workloads` (`all`) and
+`stop_below` (null) are as on the command line. Answers are lines on standard output, each with the request's `id`:
+
+    {"id": "7", "progress": "checking: workload 3 of 47"}          at most two a second
+    {"id": "7", "status": "passed", "out": "/a/report.json"}       the last: the report is there
+    {"id": "7", "error": "path: must be a string"}                  instead: the request was not understood
+
+Requests are served one after another, since two candidates timed at once would disturb each other. The process ends
+when its standard input does, so it never outlives who started it. A candidate that crashes ends its own process alone.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import candidate
+from benchmarks.bench import Bench
+from benchmarks.judge import judge
+from kernels.task import BadInputError, Task, Workload
+
+PROGRESS_SECONDS = 0.5
+Say = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One line, understood."""
+
+    path: Path
+    out: Path
+    workloads: str
+    stop_below: float | None
+
+
+def select(task: Task, device: str, choice: str) -> list[Workload]:
+    """The workloads that `smoke`, `all` or ids with commas name, in the order of reports."""
+    everything = task.workloads(device)
+    if choice == "all":
+        return list(everything)
+    wanted = task.smoke if choice == "smoke" else tuple(part.strip() for part in choice.split(","))
+    for part in wanted:
+        matches = sum(w.id.startswith(part) for w in everything) if part else 0
+        if matches != 1:
+            raise BadInputError(f"--workloads: {part!r} begins {matches} workload ids of {task.name}, not one")
+    return [w for w in everything if w.id.startswith(wanted)]
+
+
+def parse(message: Any) -> Request:
+    """A request from its JSON value; `BadInputError` names the field."""
+    if not isinstance(message, dict):
+        raise BadInputError("a request must be an object")
+    for key in ("path", "out"):
+        if not isinstance(message.get(key), str) or not message[key]:
+            raise BadInputError(f"{key}: must be a string")
+    workloads, stop_below = message.get("workloads", "all"), message.get("stop_below")
+    if not isinstance(workloads, str):
+        raise BadInputError("workloads: must be a string")
+    if stop_below is not None and not (isinstance(stop_below, float | int) and 0 < stop_below < 1e9):
+        raise BadInputError("stop_below: must be a positive number or null")
+    return Request(Path(message["path"]), Path(message["out"]), workloads, stop_below)
+
+
+class Progress:
+    """Passes on what the judge says of its progress, as often as a reader can use."""
+
+    def __init__(self, say: Say) -> None:
+        self._say, self._last = say, 0.0
+        self.id: Any = None
+
+    def __call__(self, text: str) -> None:
+        if (now := time.monotonic()) - self._last >= PROGRESS_SECONDS:
+            self._last = now
+            self._say({"id": self.id, "progress": text})
+
+
+def serve(bench: Bench, lines: Iterable[str], say: Say, progress: Progress) -> None:
+    """Answer every line until there are no more."""
+    for line in lines:
+        try:
+            message = json.loads(line)
+            progress.id = message.get("id") if isinstance(message, dict) else None
+            say({"id": progress.id, **_answer(bench, parse(message))})
+        except BadInputError as error:
+            say({"id": progress.id, "error": str(error)})
+        except (ValueError, RecursionError) as error:
+            say({"id": None, "error": f"a request must be one line of JSON: {error}"})
+
+
+def _answer(bench: Bench, request: Request) -> dict[str, Any]:
+    workloads = select(bench.task, bench.device, request.workloads)
+    source = candidate.read(request.path)
+    command = f"python -m benchmarks judge {bench.task.name} {request.path} --workloads {request.workloads}"
+    report = judge(bench, source, workloads, stop_below=request.stop_below, command=command)
+    report.write(request.out)
+    return {"status": report.status, "out": str(request.out)}
