@@ -48,7 +48,7 @@ def test_almost_all_functions_are_short():
 def test_every_module_and_public_function_says_what_it_is_for():
     for path in MODULES:
         tree = ast.parse(path.read_text())
-        assert ast.get_docstring(tree), path
+        assert ast.get_docstring(tree) or not tree.body, path
         for node in tree.body:
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
                 assert ast.get_docstring(node), f"{path} line {node.lineno}: {node.name}"

@@ -97,8 +97,10 @@ def test_a_workspace_is_reused_and_a_larger_one_replaces_it_without_freeing_it(h
 
 def test_streams_captures_and_ways_to_divide_share_no_workspace(hopper):
     device = torch.device("cpu")
-    held = [hopper.workspace(device, *key, 1)[0].data_ptr()
-            for key in ((11, 0, True), (12, 0, True), (11, 5, True), (11, 0, False))]
+    held = [
+        hopper.workspace(device, *key, 1)[0].data_ptr()
+        for key in ((11, 0, True), (12, 0, True), (11, 5, True), (11, 0, False))
+    ]
     assert len(set(held)) == 4
 
 
@@ -107,17 +109,26 @@ def arguments(heads: int = 16) -> dict[str, torch.Tensor]:
         return torch.zeros(shape, dtype=torch.bfloat16)
 
     return {
-        "q_nope": half(2, heads, 512), "q_pe": half(2, heads, 64), "ckv_cache": half(9, 1, 512),
-        "kpe_cache": half(9, 1, 64), "kv_indptr": torch.zeros(3, dtype=torch.int32),
-        "kv_indices": torch.zeros(5, dtype=torch.int32), "output": half(2, heads, 512),
+        "q_nope": half(2, heads, 512),
+        "q_pe": half(2, heads, 64),
+        "ckv_cache": half(9, 1, 512),
+        "kpe_cache": half(9, 1, 64),
+        "kv_indptr": torch.zeros(3, dtype=torch.int32),
+        "kv_indices": torch.zeros(5, dtype=torch.int32),
+        "output": half(2, heads, 512),
         "lse": torch.zeros(2, heads),
     }
 
 
 WRONG = {
-    "q_nope": lambda t: t[:, :12], "q_pe": lambda t: t[:1], "ckv_cache": lambda t: t.float(),
-    "kpe_cache": lambda t: t[:3], "kv_indptr": lambda t: t[:2], "kv_indices": lambda t: t.long(),
-    "output": lambda t: t.transpose(0, 1).contiguous().transpose(0, 1), "lse": lambda t: t.double(),
+    "q_nope": lambda t: t[:, :12],
+    "q_pe": lambda t: t[:1],
+    "ckv_cache": lambda t: t.float(),
+    "kpe_cache": lambda t: t[:3],
+    "kv_indptr": lambda t: t[:2],
+    "kv_indices": lambda t: t.long(),
+    "output": lambda t: t.transpose(0, 1).contiguous().transpose(0, 1),
+    "lse": lambda t: t.double(),
 }
 
 

@@ -40,13 +40,35 @@ class Parameters(ctypes.Structure):
     """`Params` of mla_decode.cu, field by field."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in (
-            "q_nope", "q_pe", "ckv_cache", "kpe_cache", "kv_indptr", "kv_indices", "output", "lse",
-            "slot_values", "slot_sums", "counters")),
-        *((name, ctypes.c_uint32) for name in (
-            "q_nope_batch_stride", "q_nope_head_stride", "q_pe_batch_stride", "q_pe_head_stride",
-            "ckv_page_stride", "kpe_page_stride")),
-        *((name, ctypes.c_int) for name in ("sequences", "group_shift", "heads")), ("logit_scale", ctypes.c_float),
+        *(
+            (name, ctypes.c_void_p)
+            for name in (
+                "q_nope",
+                "q_pe",
+                "ckv_cache",
+                "kpe_cache",
+                "kv_indptr",
+                "kv_indices",
+                "output",
+                "lse",
+                "slot_values",
+                "slot_sums",
+                "counters",
+            )
+        ),
+        *(
+            (name, ctypes.c_uint32)
+            for name in (
+                "q_nope_batch_stride",
+                "q_nope_head_stride",
+                "q_pe_batch_stride",
+                "q_pe_head_stride",
+                "ckv_page_stride",
+                "kpe_page_stride",
+            )
+        ),
+        *((name, ctypes.c_int) for name in ("sequences", "group_shift", "heads")),
+        ("logit_scale", ctypes.c_float),
         *((name, ctypes.c_int) for name in ("num_indices", "warm_count")),
         *((name, ctypes.c_float) for name in ("warm_from", "warm_step")),
     )
@@ -93,9 +115,7 @@ def probable_indices(
 _workspaces: dict[tuple[int, int, int, bool], list[tuple[Tensor, Tensor]]] = {}
 
 
-def workspace(
-    device: torch.device, stream: int, capture: int, by_sequence: bool, slots: int
-) -> tuple[Tensor, Tensor]:
+def workspace(device: torch.device, stream: int, capture: int, by_sequence: bool, slots: int) -> tuple[Tensor, Tensor]:
     """Slots for parts, all 0xff, and counters, all 0; every launch leaves them as the next one needs them.
 
     One pair for each stream, since launches on different streams may overlap, one for each graph capture, since
@@ -104,14 +124,26 @@ def workspace(
     """
     held = _workspaces.setdefault((device.index or 0, stream, capture, by_sequence), [])
     if not held or held[-1][0].shape[0] < slots:
-        held.append((torch.full((slots, SLOT_BYTES), 0xFF, dtype=torch.uint8, device=device),
-                     torch.zeros(FEW_SEQUENCES, dtype=torch.int32, device=device)))
+        held.append(
+            (
+                torch.full((slots, SLOT_BYTES), 0xFF, dtype=torch.uint8, device=device),
+                torch.zeros(FEW_SEQUENCES, dtype=torch.int32, device=device),
+            )
+        )
     return held[-1]
 
 
 def run(
-    q_nope: Tensor, q_pe: Tensor, ckv_cache: Tensor, kpe_cache: Tensor, kv_indptr: Tensor, kv_indices: Tensor,
-    sm_scale: float, output: Tensor, lse: Tensor, state: Any = None,
+    q_nope: Tensor,
+    q_pe: Tensor,
+    ckv_cache: Tensor,
+    kpe_cache: Tensor,
+    kv_indptr: Tensor,
+    kv_indices: Tensor,
+    sm_scale: float,
+    output: Tensor,
+    lse: Tensor,
+    state: Any = None,
 ) -> None:
     """Attend with each sequence's query to its pages; fill `output` [B, H, 512] bf16 and `lse` [B, H] fp32, base 2.
 
@@ -132,10 +164,15 @@ def run(
         held, counters = workspace(device, stream, library.mla_decode_capture(stream), by_sequence, slots)
         parameters = Parameters(
             *(t.data_ptr() for t in (q_nope, q_pe, ckv_cache, kpe_cache, kv_indptr, kv_indices, output, lse)),
-            held.data_ptr(), held.data_ptr() + held.shape[0] * GROUP * CKV * 2, counters.data_ptr(),
+            held.data_ptr(),
+            held.data_ptr() + held.shape[0] * GROUP * CKV * 2,
+            counters.data_ptr(),
             *(2 * s for s in (*q_nope.stride()[:2], *q_pe.stride()[:2], ckv_cache.stride(0), kpe_cache.stride(0))),
-            sequences, (heads // GROUP).bit_length() - 1 if heads > GROUP else 0, heads,
-            sm_scale * math.log2(math.e), kv_indices.shape[0],
+            sequences,
+            (heads // GROUP).bit_length() - 1 if heads > GROUP else 0,
+            heads,
+            sm_scale * math.log2(math.e),
+            kv_indices.shape[0],
             *probable_indices(by_sequence, grid, batch, heads, kv_indices.shape[0]),
         )
         error = library.mla_decode_launch(ctypes.byref(parameters), by_sequence, grid, stream)
@@ -144,20 +181,28 @@ def run(
 
 
 def check(
-    q_nope: Tensor, q_pe: Tensor, ckv_cache: Tensor, kpe_cache: Tensor, kv_indptr: Tensor, kv_indices: Tensor,
-    output: Tensor, lse: Tensor,
+    q_nope: Tensor,
+    q_pe: Tensor,
+    ckv_cache: Tensor,
+    kpe_cache: Tensor,
+    kv_indptr: Tensor,
+    kv_indices: Tensor,
+    output: Tensor,
+    lse: Tensor,
 ) -> None:
     """ValueError unless shapes, types and strides are those that the kernel reads."""
     if q_nope.ndim != 3 or q_nope.shape[1] not in HEADS:
         raise ValueError(f"q_nope must be [batch, heads, {CKV}] with heads in {HEADS}, not {list(q_nope.shape)}")
     batch, heads, pages = q_nope.shape[0], q_nope.shape[1], ckv_cache.shape[0]
     expected = {
-        "q_nope": (q_nope, (batch, heads, CKV), torch.bfloat16), "q_pe": (q_pe, (batch, heads, KPE), torch.bfloat16),
+        "q_nope": (q_nope, (batch, heads, CKV), torch.bfloat16),
+        "q_pe": (q_pe, (batch, heads, KPE), torch.bfloat16),
         "ckv_cache": (ckv_cache, (pages, 1, CKV), torch.bfloat16),
         "kpe_cache": (kpe_cache, (pages, 1, KPE), torch.bfloat16),
         "kv_indptr": (kv_indptr, (batch + 1,), torch.int32),
         "kv_indices": (kv_indices, (kv_indices.numel(),), torch.int32),
-        "output": (output, (batch, heads, CKV), torch.bfloat16), "lse": (lse, (batch, heads), torch.float32),
+        "output": (output, (batch, heads, CKV), torch.bfloat16),
+        "lse": (lse, (batch, heads), torch.float32),
     }
     for name, (tensor, shape, dtype) in expected.items():
         if tuple(tensor.shape) != shape or tensor.dtype != dtype:
@@ -205,8 +250,12 @@ def build() -> Path:
     nvcc = Path(CUDA_HOME) / "bin" / "nvcc" if CUDA_HOME else Path("nvcc")
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         built = Path(scratch) / "kernel.so"
-        done = subprocess.run([str(nvcc), *NVCC_FLAGS, "-o", str(built), str(HERE / SOURCES[0])],
-                              capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [str(nvcc), *NVCC_FLAGS, "-o", str(built), str(HERE / SOURCES[0])],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode:
             raise RuntimeError(f"nvcc could not build {HERE / SOURCES[0]}:\n{done.stdout}{done.stderr}")
         built.replace(library)

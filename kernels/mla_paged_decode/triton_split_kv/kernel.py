@@ -51,10 +51,15 @@ def _merge(
         for some in tl.range(0, count, PARTS):
             here = some + k < count
             one = first_slot + some + k
-            sums = tl.load(part_lse + one[:, None] * 16 + h[None, :], mask=here[:, None], other=float("-inf"),
-                           cache_modifier=".cg")
-            values = tl.load(parts + one[:, None, None] * 8192 + h[None, :, None] * 512 + (first + c)[None, None, :],
-                             mask=here[:, None, None], other=0.0, cache_modifier=".cg").to(tl.float32)
+            sums = tl.load(
+                part_lse + one[:, None] * 16 + h[None, :], mask=here[:, None], other=float("-inf"), cache_modifier=".cg"
+            )
+            values = tl.load(
+                parts + one[:, None, None] * 8192 + h[None, :, None] * 512 + (first + c)[None, None, :],
+                mask=here[:, None, None],
+                other=0.0,
+                cache_modifier=".cg",
+            ).to(tl.float32)
             new_top = tl.maximum(top, tl.max(sums, 0))
             weight = tl.exp2(sums - new_top[None, :])
             factor = tl.exp2(top - new_top)
@@ -69,9 +74,31 @@ def _merge(
 
 @triton.jit
 def _decode(
-    q_nope, q_pe, ckv, kpe, indptr, indices, output, lse, parts, part_lse, counters, scale, share,
-    sequences, heads, groups, q_nope_batch, q_nope_head, q_pe_batch, q_pe_head, ckv_page, kpe_page,
-    SEQUENCES: tl.constexpr, TILE: tl.constexpr, SPLIT: tl.constexpr,
+    q_nope,
+    q_pe,
+    ckv,
+    kpe,
+    indptr,
+    indices,
+    output,
+    lse,
+    parts,
+    part_lse,
+    counters,
+    scale,
+    share,
+    sequences,
+    heads,
+    groups,
+    q_nope_batch,
+    q_nope_head,
+    q_pe_batch,
+    q_pe_head,
+    ckv_page,
+    kpe_page,
+    SEQUENCES: tl.constexpr,
+    TILE: tl.constexpr,
+    SPLIT: tl.constexpr,
 ):
     item = tl.program_id(0)
     if SPLIT:
@@ -107,10 +134,12 @@ def _decode(
     entry = (sequence // groups).to(tl.int64)
     head = (sequence % groups) * 16 + h
     valid_head = head < heads
-    q = tl.load(q_nope + entry * q_nope_batch + head[None, :] * q_nope_head + d[:, None],
-                mask=valid_head[None, :], other=0.0)
-    qp = tl.load(q_pe + entry * q_pe_batch + head[None, :] * q_pe_head + e[:, None],
-                 mask=valid_head[None, :], other=0.0)
+    q = tl.load(
+        q_nope + entry * q_nope_batch + head[None, :] * q_nope_head + d[:, None], mask=valid_head[None, :], other=0.0
+    )
+    qp = tl.load(
+        q_pe + entry * q_pe_batch + head[None, :] * q_pe_head + e[:, None], mask=valid_head[None, :], other=0.0
+    )
     top = tl.full((16,), float("-inf"), tl.float32)
     total = tl.zeros((16,), tl.float32)
     out = tl.zeros((512, 16), tl.float32)
@@ -121,10 +150,12 @@ def _decode(
         valid = at + t < end
         here = page.to(tl.int64)
         page = tl.load(indices + at + TILE + t, mask=at + TILE + t < end, other=0)
-        keys = tl.load(ckv + here[:, None] * ckv_page + d[None, :], mask=valid[:, None], other=0.0,
-                       eviction_policy="evict_first")
-        rope = tl.load(kpe + here[:, None] * kpe_page + e[None, :], mask=valid[:, None], other=0.0,
-                       eviction_policy="evict_first")
+        keys = tl.load(
+            ckv + here[:, None] * ckv_page + d[None, :], mask=valid[:, None], other=0.0, eviction_policy="evict_first"
+        )
+        rope = tl.load(
+            kpe + here[:, None] * kpe_page + e[None, :], mask=valid[:, None], other=0.0, eviction_policy="evict_first"
+        )
         s = tl.dot(keys, q)
         s = tl.dot(rope, qp, s) * scale
         s = tl.where(valid[:, None], s, float("-inf"))
@@ -207,8 +238,16 @@ def workspace(device: torch.device, programs: int) -> tuple[Tensor, Tensor, Tens
 
 
 def run(
-    q_nope: Tensor, q_pe: Tensor, ckv_cache: Tensor, kpe_cache: Tensor, kv_indptr: Tensor, kv_indices: Tensor,
-    sm_scale: float, output: Tensor, lse: Tensor, state: Any = None,
+    q_nope: Tensor,
+    q_pe: Tensor,
+    ckv_cache: Tensor,
+    kpe_cache: Tensor,
+    kv_indptr: Tensor,
+    kv_indices: Tensor,
+    sm_scale: float,
+    output: Tensor,
+    lse: Tensor,
+    state: Any = None,
 ) -> None:
     """Attend with each sequence's query to its pages; fill `output` [B, H, 512] bf16 and `lse` [B, H] fp32, base 2.
 
@@ -226,29 +265,58 @@ def run(
     splits, programs, share = split(batch, heads, kv_indices.shape[0], resident)
     parts, part_lse, counters = workspace(q_nope.device, resident)
     _decode[(programs,)](
-        q_nope, q_pe, ckv_cache, kpe_cache, kv_indptr, kv_indices, output, lse, parts, part_lse, counters,
-        sm_scale * math.log2(math.e), share, batch * groups, heads, groups,
-        *q_nope.stride()[:2], *q_pe.stride()[:2], ckv_cache.stride(0), kpe_cache.stride(0),
-        SEQUENCES=triton.next_power_of_2(batch * groups), TILE=TILE,
-        SPLIT=splits, num_warps=warps, num_stages=stages, launch_cooperative_grid=splits,
+        q_nope,
+        q_pe,
+        ckv_cache,
+        kpe_cache,
+        kv_indptr,
+        kv_indices,
+        output,
+        lse,
+        parts,
+        part_lse,
+        counters,
+        sm_scale * math.log2(math.e),
+        share,
+        batch * groups,
+        heads,
+        groups,
+        *q_nope.stride()[:2],
+        *q_pe.stride()[:2],
+        ckv_cache.stride(0),
+        kpe_cache.stride(0),
+        SEQUENCES=triton.next_power_of_2(batch * groups),
+        TILE=TILE,
+        SPLIT=splits,
+        num_warps=warps,
+        num_stages=stages,
+        launch_cooperative_grid=splits,
     )
 
 
 def check(
-    q_nope: Tensor, q_pe: Tensor, ckv_cache: Tensor, kpe_cache: Tensor, kv_indptr: Tensor, kv_indices: Tensor,
-    output: Tensor, lse: Tensor,
+    q_nope: Tensor,
+    q_pe: Tensor,
+    ckv_cache: Tensor,
+    kpe_cache: Tensor,
+    kv_indptr: Tensor,
+    kv_indices: Tensor,
+    output: Tensor,
+    lse: Tensor,
 ) -> None:
     """ValueError unless shapes, types and strides are those that the kernel reads."""
     if q_nope.ndim != 3 or q_nope.shape[1] not in HEADS:
         raise ValueError(f"q_nope must be [batch, heads, {CKV}] with heads in {HEADS}, not {list(q_nope.shape)}")
     batch, heads, pages = q_nope.shape[0], q_nope.shape[1], ckv_cache.shape[0]
     expected = {
-        "q_nope": (q_nope, (batch, heads, CKV), torch.bfloat16), "q_pe": (q_pe, (batch, heads, KPE), torch.bfloat16),
+        "q_nope": (q_nope, (batch, heads, CKV), torch.bfloat16),
+        "q_pe": (q_pe, (batch, heads, KPE), torch.bfloat16),
         "ckv_cache": (ckv_cache, (pages, 1, CKV), torch.bfloat16),
         "kpe_cache": (kpe_cache, (pages, 1, KPE), torch.bfloat16),
         "kv_indptr": (kv_indptr, (batch + 1,), torch.int32),
         "kv_indices": (kv_indices, (kv_indices.numel(),), torch.int32),
-        "output": (output, (batch, heads, CKV), torch.bfloat16), "lse": (lse, (batch, heads), torch.float32),
+        "output": (output, (batch, heads, CKV), torch.bfloat16),
+        "lse": (lse, (batch, heads), torch.float32),
     }
     for name, (tensor, shape, dtype) in expected.items():
         if tuple(tensor.shape) != shape or tensor.dtype != dtype:
