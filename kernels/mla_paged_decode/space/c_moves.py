@@ -79,7 +79,7 @@ MOVES = (
         {"values": ("in registers",)},
     ),
     Move("exp", "power of two", "structure", ("exp2f", "polynomial"), "exp2f"),
-    Move("degree", "degree of the polynomial", "number", (2, 3, 4, 5), 5, {"exp": ("polynomial",)}),
+    Move("degree", "degree of the polynomial", "number", (1, 3, 4, 5), 5, {"exp": ("polynomial",)}),
     Move("prefetch", "software prefetch", "structure", ("none", "keys ahead"), "none"),
     Move(
         "distance", "keys that a prefetch runs ahead", "number", (1, 2, 4, 8, 16, 32), 2, {"prefetch": ("keys ahead",)}

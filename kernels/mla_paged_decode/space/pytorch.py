@@ -12,7 +12,7 @@ from kernels.space import Choice, Design, Move
 
 PRODUCTS = {"operator": ("matmul", "chunked")}
 ALONE = {"operator": ("matmul",)}
-ORDER = (
+MOVES = (
     Move("operator", "operators of the attention", "structure", ("matmul", "chunked", "flash"), "matmul"),
     Move("batch", "sequences of a batch", "structure", ("one by one", "padded"), "one by one", ALONE),
     Move(
@@ -25,14 +25,20 @@ ORDER = (
     ),
     Move("product", "element type of the matrix products", "structure", ("float32", "bfloat16"), "float32", PRODUCTS),
     Move("chunk", "keys in a chunk", "number", (64, 128, 256, 512, 1024, 2048), 128, {"operator": ("chunked",)}),
-    Move("gather", "how rows are gathered", "number", ("indexing", "index_select"), "indexing"),
+    Move(
+        "gather",
+        "how rows are gathered",
+        "number",
+        ("indexing", "index_select"),
+        "indexing",
+        {"batch": ("one by one",)},
+    ),
     Move("scale", "where the scale is applied", "number", ("logits", "queries"), "logits", PRODUCTS),
     Move(
         "softmax", "softmax and lse", "structure", ("softmax and logsumexp", "one exp"), "softmax and logsumexp", ALONE
     ),
     Move("empty", "sequences without keys", "structure", ("handled", "not handled"), "handled"),
 )
-MOVES = ORDER
 
 SIGNATURE = "def run(q_nope, q_pe, ckv_cache, kpe_cache, kv_indptr, kv_indices, sm_scale, output, lse, state=None):"
 
@@ -161,7 +167,7 @@ def _padded(d: Mapping[str, Choice]) -> list[str]:
         "outside = places[None] >= lengths[:, None]",
         "pages = kv_indices[torch.where(outside, 0, bounds[:-1, None] + places[None])]",
         *_queries(d, ""),
-        *_logits({**d, "gather": "indexing"}),
+        *_logits(d),
         "logits.masked_fill_(outside[:, None], -math.inf)",
         *_weigh(d),
     ]
