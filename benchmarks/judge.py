@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
-from statistics import median
 from typing import Any
 
 from benchmarks import build, profile, screen, statistics, timing
@@ -27,6 +26,9 @@ from benchmarks.report import PROTOCOL, RUN_ONLY, Report, Row, Status
 from benchmarks.trial import Trial
 from benchmarks.worker import CandidateError, JudgeError
 from kernels.task import Workload
+
+HOPELESS_AFTER = 3
+"""Smoke workloads after which a candidate at less than half of `stop_below` is looked at no longer."""
 
 
 @dataclass
@@ -120,7 +122,7 @@ def _check_and_time(
             return
     if stop_below is not None and smoke:
         with stages.stage("time"):
-            if not timing.time_rows(trial, smoke, rounds=1) or _too_slow(trial, smoke, stop_below, report):
+            if not _is_fast_enough(trial, smoke, stop_below, report):
                 return
     with stages.stage("check"):
         if not _check(trial, rest):
@@ -138,13 +140,20 @@ def _check(trial: Trial, workloads: Sequence[Workload]) -> bool:
     return all(trial.rows[w.id].status == "passed" for w in workloads)
 
 
-def _too_slow(trial: Trial, smoke: Sequence[Workload], stop_below: float, report: Report) -> bool:
-    mean = statistics.geometric_mean([median(trial.rows[w.id].scopes[RUN_ONLY].ratios) for w in smoke])
-    if mean >= stop_below:
-        for w in smoke:  # that round was a first look: the figures come from the rounds that all workloads share
-            trial.rows[w.id].scopes.clear()
-        return False
-    report.message = f"{mean:.3f}x on the smoke workloads, below {stop_below:.3f}x: not judged further"
+def _is_fast_enough(trial: Trial, smoke: Sequence[Workload], stop_below: float, report: Report) -> bool:
+    """A first look at the smoke workloads, one after another; hopeless cases are seen after the first few."""
+    seen: list[float] = []
+    for workload in smoke:
+        if not timing.time_rows(trial, [workload], rounds=1):
+            return False
+        seen += trial.rows[workload.id].scopes[RUN_ONLY].ratios
+        mean = statistics.geometric_mean(seen)
+        done, hopeless = len(seen) == len(smoke), len(seen) >= HOPELESS_AFTER and mean < stop_below / 2
+        if (done and mean < stop_below) or hopeless:
+            report.message = f"{mean:.3f}x on {len(seen)} smoke workloads, below {stop_below:.3f}x: not judged further"
+            return False
+    for workload in smoke:  # the figures come from the rounds that all workloads share
+        trial.rows[workload.id].scopes.clear()
     return True
 
 
