@@ -79,14 +79,12 @@ MOVES = (
         {"values": ("in registers",)},
     ),
     Move("exp", "power of two", "structure", ("exp2f", "polynomial"), "exp2f"),
-    Move("degree", "degree of the polynomial", "number", (1, 3, 4, 5), 5, {"exp": ("polynomial",)}),
+    Move("degree", "degree of the polynomial", "number", (1, 3, 5), 5, {"exp": ("polynomial",)}),
     Move("prefetch", "software prefetch", "structure", ("none", "keys ahead"), "none"),
-    Move(
-        "distance", "keys that a prefetch runs ahead", "number", (1, 2, 4, 8, 16, 32), 2, {"prefetch": ("keys ahead",)}
-    ),
+    Move("distance", "keys that a prefetch runs ahead", "number", (1, 4, 16), 4, {"prefetch": ("keys ahead",)}),
     Move("split", "division of a sequence", "structure", ("none", "parts merged at the end"), "none"),
-    Move("parts", "parts of a sequence", "number", (2, 4, 8), 2, {"split": ("parts merged at the end",)}),
-    Move("unroll", "unrolling of the loop over dimensions", "number", (1, 2, 4, 8), 1),
+    Move("parts", "parts of a sequence", "number", (2, 8), 2, {"split": ("parts merged at the end",)}),
+    Move("unroll", "unrolling of the loop over dimensions", "number", (1, 2, 4), 1),
     Move("optimise", "level of optimisation", "number", ("-O2", "-O3"), "-O3"),
     Move("loops", "unrolling by the compiler", "number", ("as it sees fit", "-funroll-loops"), "as it sees fit"),
     Move("infinities", "infinities and NaN", "number", ("kept", "-ffinite-math-only"), "kept"),

@@ -72,7 +72,8 @@ FAST_EXP2 = """static inline float fast_exp2(float x) /* x <= 0: a whole power o
     float part = x - whole, power;
     int32_t bits = (whole + 127) << 23;
     memcpy(&power, &bits, sizeof power);
-    return power * ({polynomial});
+{polynomial}
+    return power * sum;
 }}
 """
 
@@ -216,7 +217,5 @@ def _by_halves(lanes: int) -> str:
 
 
 def _fast_exp2(degree: int) -> str:
-    polynomial = TAYLOR[degree]
-    for i, coefficient in enumerate(reversed(TAYLOR[:degree])):
-        polynomial = f"{coefficient} + part * {polynomial if i == 0 else f'({polynomial})'}"
-    return FAST_EXP2.format(polynomial=polynomial)
+    steps = [f"    sum = sum * part + {coefficient};" for coefficient in reversed(TAYLOR[:degree])]
+    return FAST_EXP2.format(polynomial="\n".join([f"    float sum = {TAYLOR[degree]};", *steps]))

@@ -13,7 +13,13 @@ from kernels.space import Choice, Design, Move
 PRODUCTS = {"operator": ("matmul", "chunked")}
 ALONE = {"operator": ("matmul",)}
 MOVES = (
-    Move("operator", "operators of the attention", "structure", ("matmul", "chunked", "flash"), "matmul"),
+    Move(
+        "operator",
+        "operators of the attention",
+        "structure",
+        ("matmul", "chunked", "flash", "flash in chunks"),
+        "matmul",
+    ),
     Move("batch", "sequences of a batch", "structure", ("one by one", "padded"), "one by one", ALONE),
     Move(
         "rope",
@@ -24,7 +30,14 @@ MOVES = (
         PRODUCTS,
     ),
     Move("product", "element type of the matrix products", "structure", ("float32", "bfloat16"), "float32", PRODUCTS),
-    Move("chunk", "keys in a chunk", "number", (64, 128, 256, 512, 1024, 2048), 128, {"operator": ("chunked",)}),
+    Move(
+        "chunk",
+        "keys in a chunk",
+        "number",
+        (64, 128, 256, 512, 1024, 2048),
+        128,
+        {"operator": ("chunked", "flash in chunks")},
+    ),
     Move(
         "gather",
         "how rows are gathered",
@@ -45,7 +58,9 @@ SIGNATURE = "def run(q_nope, q_pe, ckv_cache, kpe_cache, kv_indptr, kv_indices, 
 
 def render(design: Design) -> dict[str, str]:
     """kernel.py of a canonical design."""
-    body = {"matmul": _matmul, "chunked": _chunked, "flash": _flash}[str(design["operator"])]
+    body = {"matmul": _matmul, "chunked": _chunked, "flash": _flash, "flash in chunks": _flash_in_chunks}[
+        str(design["operator"])
+    ]
     if design["batch"] == "padded":
         body = _padded
     return {
@@ -57,13 +72,14 @@ def render(design: Design) -> dict[str, str]:
 def _head(d: Mapping[str, Choice]) -> list[str]:
     how = {
         "flash": "one fused attention a sequence, the heads as queries",
+        "flash in chunks": f"fused attention over chunks of {d['chunk']} keys, merged by their lse",
         "chunked": f"matrix products over chunks of {d['chunk']} keys, with an online softmax",
         "matmul": "two matrix products a sequence, with a softmax between",
     }[str(d["operator"])]
     if d["batch"] == "padded":
         how = "two matrix products for the whole batch, padded to its longest sequence"
-    type_ = "" if d["operator"] == "flash" else f" in {d['product']}"
-    constant = [f"CHUNK = {d['chunk']}", ""] if d["operator"] == "chunked" else []
+    type_ = "" if "flash" in str(d["operator"]) else f" in {d['product']}"
+    constant = [f"CHUNK = {d['chunk']}", ""] if d["operator"] in ("chunked", "flash in chunks") else []
     return [f'"""MLA paged decode: {how}{type_}."""', "", "import math", "", "import torch", "", *constant, ""]
 
 
@@ -114,23 +130,36 @@ def _matmul(d: Mapping[str, Choice]) -> list[str]:
     return _each_sequence(d, [*body, "output[b] = result", "lse[b] = log_sum / math.log(2)"])
 
 
-def _flash(d: Mapping[str, Choice]) -> list[str]:
-    rows = f"torch.cat([{_rows(d, 'ckv_cache')}, {_rows(d, 'kpe_cache')}], dim=-1)"
+def _fused(d: Mapping[str, Choice]) -> list[str]:
+    """From `pages` to `attended` [1, 1, 16, 576] and `log_sum` [1, 1, 16] (base e)."""
     return [
-        "queries = torch.cat([q_nope, q_pe], dim=-1)",
-        *_each_sequence(
-            d,
-            [
-                "pages = kv_indices[begin:end]",
-                f"keys = {rows}[None, None]",
-                "attended, log_sum = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(",
-                "    queries[b][None, None], keys, keys, 0.0, False, scale=sm_scale",
-                ")",
-                "output[b] = attended[0, 0, :, :512]",
-                "lse[b] = log_sum[0, 0] / math.log(2)",
-            ],
-        ),
+        f"keys = torch.cat([{_rows(d, 'ckv_cache')}, {_rows(d, 'kpe_cache')}], dim=-1)[None, None]",
+        "attended, log_sum = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(",
+        "    queries[b][None, None], keys, keys, 0.0, False, scale=sm_scale",
+        ")",
     ]
+
+
+def _flash(d: Mapping[str, Choice]) -> list[str]:
+    body = ["pages = kv_indices[begin:end]", *_fused(d), "output[b] = attended[0, 0, :, :512]"]
+    body.append("lse[b] = log_sum[0, 0] / math.log(2)")
+    return ["queries = torch.cat([q_nope, q_pe], dim=-1)", *_each_sequence(d, body)]
+
+
+def _flash_in_chunks(d: Mapping[str, Choice]) -> list[str]:
+    body = [
+        "result, log_total = torch.zeros(16, 512), torch.full((16,), -math.inf)",
+        "for at in range(begin, end, CHUNK):",
+        "    pages = kv_indices[at : min(at + CHUNK, end)]",
+        *("    " + line for line in _fused(d)),
+        "    both = torch.logaddexp(log_total, log_sum[0, 0])",
+        "    result *= torch.exp(log_total - both)[:, None]",
+        "    result += torch.exp(log_sum[0, 0] - both)[:, None] * attended[0, 0, :, :512]",
+        "    log_total = both",
+        "output[b] = result",
+        "lse[b] = log_total / math.log(2)",
+    ]
+    return ["queries = torch.cat([q_nope, q_pe], dim=-1)", *_each_sequence(d, body)]
 
 
 def _chunked(d: Mapping[str, Choice]) -> list[str]:
