@@ -193,7 +193,7 @@ def check_the_same_bits_every_time(kernel: Any) -> None:
 
 def check_several_streams(kernel: Any) -> None:
     cases = [Case(lengths, seed=i) for i, lengths in enumerate(([900], [300] * 16, [200] * 64, [2000, 5]))]
-    streams = [torch.cuda.Stream() for _ in cases]  # type: ignore[no-untyped-call]
+    streams = [torch.cuda.Stream() for _ in cases]
     torch.cuda.synchronize()
     for _ in range(30):
         for stream, case in zip(streams, cases, strict=True):
