@@ -84,6 +84,7 @@ class Bench:
         self._output_bytes = arena.room_for([_with_role(s, inputs=False) for s in layouts])
         self._arenas: list[Arena] = [self.inputs]
         self._workers: list[Worker] = []
+        self._met: set[str] = set()
         self._hosts: dict[bool, tuple[Worker, set[str]]] = {}
         self._host(twin=False)  # it imports torch beside all that comes first
 
@@ -140,6 +141,12 @@ class Bench:
         if twin not in self._hosts or not self._hosts[twin][0].alive:
             self._hosts[twin] = (self.start_worker([self.task.folder / "baselines"], torch=True), set())
         return self._hosts[twin]
+
+    def meets(self, workload: Workload) -> bool:
+        """Is this the first time that the baselines' process is to see this workload? It is not, after this."""
+        first = workload.id not in self._met
+        self._met.add(workload.id)
+        return first
 
     @contextmanager
     def on_one_core(self) -> Iterator[None]:

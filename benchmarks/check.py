@@ -1,7 +1,8 @@
 """Stage `check`: is the candidate right? Hold-outs first, then the published workloads, always on fresh contents.
 
-Nothing is timed here, so the reference is computed while the candidate works, and the baseline makes the same calls
-beside it: both have met every workload before the first is timed (a first call costs PyTorch up to twice as long).
+Nothing is timed here, so the reference is computed while the candidate works, and a baseline that has not met the
+workload yet makes the same call beside it: both know it before it is timed (a first call costs PyTorch up to twice as
+long).
 """
 
 from __future__ import annotations
@@ -58,12 +59,13 @@ def _call(trial: Trial, workload: Workload, limit: float, baseline_rmse: float, 
     bench, items = trial.bench, range(len(trial.bench.task.items(workload)))
     expected: dict[str, Tensor] = {}
 
+    companion = trial.baseline(workload) if row is not None and bench.meets(workload) else None
+
     def refer(tensors: Mapping[str, Tensor]) -> None:
         expected.update(bench.task.reference(workload, tensors, items))
 
     try:
         side = trial.side(workload)
-        companion = trial.baseline(workload) if row is not None else None
         call = bench.call(side, workload, limit, meanwhile=refer, companion=companion)
         side.worker.check_alone()
     except CandidateError as error:

@@ -2,8 +2,8 @@
 
 A visit to a workload is a few calls of both sides in strict turns; a side's time in a round is its shortest call, since
 whatever disturbs a process adds to its time (on a loaded machine the ratio of one call scatters by 12 %, that of
-shortest calls by 2 %). Each of the two rounds visits every workload once. Where the two disagree, whichever way, both
-are visited again: on a quiet machine few workloads are, on a loaded one many, and the figures stay as good.
+shortest calls by 2 %). Each of the two rounds visits every workload once; then a fifth of the time that they took is
+spent on visiting again, for both rounds, those workloads whose two disagree most, whichever way.
 
 Everybody works on one core, the parent as well, and the parent does the same before and after each call, so that both
 sides find the caches alike. Who begins changes from workload to workload and from visit to visit.
@@ -23,12 +23,9 @@ from benchmarks.worker import CandidateError, JudgeError
 from kernels.task import Mismatch, Workload
 
 ROUNDS = 2
-MORE_VISITS = 4
-DISAGREEMENT = 1.05
-"""Workloads whose rounds differ by more than this factor are visited again, at most `MORE_VISITS` times."""
-ENOUGH_SECONDS = 30.0
-"""After this long nothing is visited again: only a very slow candidate or a very busy machine gets here."""
-BLOCK_US = 6000.0
+AGAIN = 0.2
+"""Share of the rounds' time that is spent on visiting again."""
+BLOCK_US = 5000.0
 """A visit is as many calls as the baseline makes in about this long."""
 MOST_CALLS = 12
 
@@ -36,22 +33,26 @@ MOST_CALLS = 12
 def time_rows(trial: Trial, workloads: Sequence[Workload], rounds: int = ROUNDS) -> bool:
     """Time these workloads; False as soon as one is not right any more."""
     begin = time.monotonic()
-    more = MORE_VISITS if rounds > 1 else 0
     with trial.bench.on_one_core():
-        for visit in range(rounds + more):
-            due = [w for w in workloads if visit < rounds or _disagrees(trial.rows[w.id])]
-            if visit >= rounds and time.monotonic() - begin > ENOUGH_SECONDS:
-                break
-            for i, workload in enumerate(due):
-                trial.bench.progress(f"timing: visit {visit + 1}, workload {i + 1} of {len(due)}")
-                if not _time_row(trial, workload, visit % rounds, candidate_first=(visit + i) % 2 == 0):
+        for number in range(rounds):
+            for i, workload in enumerate(workloads):
+                trial.bench.progress(f"timing: round {number + 1}, workload {i + 1} of {len(workloads)}")
+                if not _time_row(trial, workload, number, candidate_first=(number + i) % 2 == 0):
+                    return False
+        enough = time.monotonic() + AGAIN * (time.monotonic() - begin)
+        for workload in sorted(workloads, key=lambda w: -_disagreement(trial.rows[w.id])) if rounds > 1 else ():
+            for number in range(rounds):
+                if time.monotonic() > enough:
+                    return True
+                trial.bench.progress("timing: once more where rounds disagree")
+                if not _time_row(trial, workload, number, candidate_first=number % 2 == 0):
                     return False
     return True
 
 
-def _disagrees(row: Row) -> bool:
+def _disagreement(row: Row) -> float:
     ratios = row.scopes[RUN_ONLY].ratios
-    return max(ratios) > DISAGREEMENT * min(ratios)
+    return max(ratios) / min(ratios)
 
 
 def _time_row(trial: Trial, workload: Workload, number: int, *, candidate_first: bool) -> bool:

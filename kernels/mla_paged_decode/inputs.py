@@ -17,13 +17,14 @@ CHUNK = 1 << 21
 
 
 class MlaSource(Source):
-    """Contents from one seed. Not thread-safe."""
+    """Contents from one seed: pages of a workload lie where they lie, what they hold changes. Not thread-safe."""
 
     def __init__(self, device: str, seed: int) -> None:
         self._generator = torch.Generator(device=device).manual_seed(seed)
         self._device = device
         self._keys = torch.randn(NOISE, generator=self._generator, device=device).to(torch.bfloat16)
         self._queries = torch.randn(NOISE // 4, generator=self._generator, device=device).to(torch.bfloat16)
+        self._placed: dict[MlaWorkload, tuple[Tensor, Tensor]] = {}
         self._unused: Tensor | None = None
 
     def fill_plan(self, workload: Workload, tensors: Mapping[str, Tensor]) -> None:
@@ -31,7 +32,9 @@ class MlaSource(Source):
         assert isinstance(workload, MlaWorkload)
         lengths = torch.tensor((0, *workload.kv_lengths), dtype=torch.int32, device=self._device)
         tensors["kv_indptr"].copy_(lengths.cumsum(0))
-        pages, unused = place_pages(workload, self._generator)
+        if workload not in self._placed:
+            self._placed[workload] = place_pages(workload, self._generator)
+        pages, unused = self._placed[workload]
         stale = unused[
             torch.randint(len(unused), (workload.stale_indices,), generator=self._generator, device=self._device)
         ]
