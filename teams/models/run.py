@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from django.db import models, transaction
 from django.db.models import F, Q, Sum
 from django.utils import timezone
 
 from teams.models.states import Stateful, table
-
-if TYPE_CHECKING:
-    from teams.models.work import Report
 
 LEASE = timedelta(seconds=30)
 """A supervisor that has not renewed its lease for this long has lost the run."""
@@ -106,10 +103,6 @@ class Run(Stateful):
             Run.objects.filter(pk=self.pk).update(last_event=F("last_event") + 1, progress_at=timezone.now())
             self.last_event = Run.objects.values_list("last_event", flat=True).get(pk=self.pk)
             return Event.objects.create(run=self, number=self.last_event, kind=kind, data=data)
-
-    def verified_best(self) -> Report | None:
-        """The best verified report so far."""
-        return self.best
 
 
 class Command(Stateful):
