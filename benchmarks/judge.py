@@ -160,7 +160,7 @@ def _is_fast_enough(trial: Trial, smoke: Sequence[Workload], stop_below: float, 
 def verify(bench: Bench, source: Source, claim: Report, *, command: str = "") -> Report:
     """Measure a claim again, in fresh processes and on fresh contents; the report returned is that measurement alone.
 
-    `verified` says that it passed. If it is slower than the claim's interval allows, a finding says so.
+    `verified` says that it passed. If it is more than 3 % slower than the claim, a finding says so.
     """
     workloads = [w for w in bench.workloads if any(row.workload == w.id for row in claim.rows)]
     report = judge(bench, source, workloads, command=command)
