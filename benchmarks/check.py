@@ -24,7 +24,7 @@ SLOWEST = 60.0
 """A call may take this many times its baseline before it counts as hung; the plain C start takes about 10."""
 LEAST_LIMIT_S = 1.0
 HOLDOUT_LIMIT_S = 2.0
-TIMED_KEYS = 512
+TIMED_KEYS = 256
 """Keys whose outputs are compared after each timed call: sequences drawn at random until this many are reached."""
 
 

@@ -194,6 +194,7 @@ def read(path: Path) -> Report:
 def parse(data: Any) -> Report:
     """A report from its JSON value; `BadInputError` names the field."""
     top = _Fields(data, "report")
+    _check_finite(data)
     if (protocol := top.get("protocol", int)) != PROTOCOL:
         raise BadInputError(f"protocol is {protocol}, this judge reads {PROTOCOL}")
     rows = [_parse_row(_Fields(row, f"rows[{i}]")) for i, row in enumerate(top.get("rows", list))]
@@ -210,7 +211,7 @@ def parse(data: Any) -> Report:
         findings=top.get("findings", list),
         holdouts=[_parse_holdout(_Fields(h, f"holdouts[{i}]")) for i, h in enumerate(top.get("holdouts", list))],
         environment=top.get("environment", dict),
-        seconds=top.get("seconds", dict),
+        seconds=_parse_seconds(_Fields(top.get("seconds", dict), "seconds")),
         command=top.get("command", str),
     )
     for key in ("name", "source_sha256", "language"):
@@ -256,6 +257,21 @@ def _parse_row(row: _Fields) -> Row:
             for name, value in row.get("scopes", dict).items()
         },
     )
+
+
+def _check_finite(data: Any) -> None:
+    """Refuse infinities, which JSON can spell as 1e999, wherever they stand."""
+    try:
+        json.dumps(data, allow_nan=False)
+    except ValueError:
+        raise BadInputError("report: has a number that is infinite or NaN") from None
+
+
+def _parse_seconds(seconds: _Fields) -> dict[str, float]:
+    for stage, value in seconds.data.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9:
+            raise BadInputError(f"seconds.{stage}: must be a number of seconds, not {_shown(value)}")
+    return dict(seconds.data)
 
 
 def _parse_holdout(holdout: _Fields) -> dict[str, Any]:

@@ -29,10 +29,10 @@ def attend(tensors: Mapping[str, Tensor], sm_scale: float, sequences: Sequence[i
         pages = tensors["kv_indices"][bounds[b] : bounds[b + 1]].long()
         if len(pages) == 0:
             continue
-        keys = tensors["ckv_cache"][pages, 0].double()
-        logits = tensors["q_nope"][b].double() @ keys.T
-        logits += tensors["q_pe"][b].double() @ tensors["kpe_cache"][pages, 0].double().T
-        logits *= sm_scale
+        keys = tensors["ckv_cache"][:, 0].index_select(0, pages).double()
+        logits = keys @ tensors["q_nope"][b].double().T
+        logits += tensors["kpe_cache"][:, 0].index_select(0, pages).double() @ tensors["q_pe"][b].double().T
+        logits = logits.T * sm_scale
         lse[i] = torch.logsumexp(logits, dim=-1) / math.log(2)
         output[i] = torch.softmax(logits, dim=-1) @ keys
     return {"output": output, "lse": lse}

@@ -136,6 +136,12 @@ def paths(data, prefix=()):
 EVERY_PATH = [p for p in paths(json.loads(reports.dumps(make_report().to_json()))) if p]
 
 
+def test_seconds_that_are_no_number_and_numbers_without_end_are_refused():
+    for key, value in (("seconds", {"time": None}), ("seconds", {"time": -1}), ("environment", {"load": float("inf")})):
+        with pytest.raises(BadInputError, match="seconds.time|infinite"):
+            reports.parse(changed(lambda data, key=key, value=value: data.update({key: value})))
+
+
 @given(st.sampled_from(EVERY_PATH), values)
 def test_whatever_stands_in_a_field_it_is_read_or_refused_clearly(path, value):
     def change(data):
