@@ -142,6 +142,15 @@ class Bench:
             self._hosts[twin] = (self.start_worker([self.task.folder / "baselines"], torch=True), set())
         return self._hosts[twin]
 
+    def renew(self) -> None:
+        """Give the baselines a fresh process, which imports torch beside what comes next."""
+        for worker, _ in self._hosts.values():
+            if worker.alive:
+                worker.close()
+        self._hosts.clear()
+        self._met.clear()
+        self._host(twin=False)
+
     def meets(self, workload: Workload) -> bool:
         """Is this the first time that the baselines' process is to see this workload? It is not, after this."""
         first = workload.id not in self._met

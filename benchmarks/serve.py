@@ -5,7 +5,8 @@ A request is one line on standard input:
     {"id": "7", "path": "/a/folder", "out": "/a/report.json", "workloads": "all", "stop_below": 0.9}
 
 `path` is a candidate's folder, `out` is where its report is written (whole, or not at all); `workloads` (`all`) and
-`stop_below` (null) are as on the command line. Answers are lines on standard output, each with the request's `id`:
+`stop_below` (null) are as on the command line. With a `claim` (the path of an earlier report of the same candidate) the
+request is for its verification: fresh processes, nothing stopped early. Answers are lines on standard output, each with the request's `id`:
 
     {"id": "7", "progress": "checking: workload 3 of 47"}          at most two a second
     {"id": "7", "status": "passed", "out": "/a/report.json"}       the last: the report is there
@@ -25,8 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import candidate
+from benchmarks import report as reports
 from benchmarks.bench import Bench
-from benchmarks.judge import judge
+from benchmarks.judge import judge, verify
 from kernels.task import BadInputError, Task, Workload
 
 PROGRESS_SECONDS = 0.5
@@ -41,6 +43,7 @@ class Request:
     out: Path
     workloads: str
     stop_below: float | None
+    claim: Path | None
 
 
 def select(task: Task, device: str, choice: str) -> list[Workload]:
@@ -63,12 +66,15 @@ def parse(message: Any) -> Request:
     for key in ("path", "out"):
         if not isinstance(message.get(key), str) or not message[key]:
             raise BadInputError(f"{key}: must be a string")
+    claim = message.get("claim")
+    if claim is not None and (not isinstance(claim, str) or not claim):
+        raise BadInputError("claim: must be the path of a report or null")
     workloads, stop_below = message.get("workloads", "all"), message.get("stop_below")
     if not isinstance(workloads, str):
         raise BadInputError("workloads: must be a string")
     if stop_below is not None and not (isinstance(stop_below, float | int) and 0 < stop_below < 1e9):
         raise BadInputError("stop_below: must be a positive number or null")
-    return Request(Path(message["path"]), Path(message["out"]), workloads, stop_below)
+    return Request(Path(message["path"]), Path(message["out"]), workloads, stop_below, Path(claim) if claim else None)
 
 
 class Progress:
@@ -101,6 +107,9 @@ def _answer(bench: Bench, request: Request) -> dict[str, Any]:
     workloads = select(bench.task, bench.device, request.workloads)
     source = candidate.read(request.path)
     command = f"python -m benchmarks judge {bench.task.name} {request.path} --workloads {request.workloads}"
-    report = judge(bench, source, workloads, stop_below=request.stop_below, command=command)
+    if request.claim:
+        report = verify(bench, source, reports.read(request.claim), workloads, command=f"{command} --verify")
+    else:
+        report = judge(bench, source, workloads, stop_below=request.stop_below, command=command)
     report.write(request.out)
     return {"status": report.status, "out": str(request.out)}

@@ -36,6 +36,18 @@ def test_candidates_are_judged_one_after_another_and_a_crash_ends_only_its_own(b
     assert [reports.read(tmp_path / f"{i}.json").status for i in range(3)] == ["passed", "failed", "passed"]
 
 
+def test_a_claim_on_a_few_workloads_is_verified_on_more(bench, tmp_path):
+    claim, out = tmp_path / "claim.json", tmp_path / "verified.json"
+    first = {"id": 1, "path": GOOD, "out": str(claim), "workloads": "7cd78cb9"}
+    second = {"id": 2, "path": GOOD, "out": str(out), "workloads": "7cd78cb9,00cb2bc2", "claim": str(claim)}
+    host = bench.baseline_side("pytorch_matmul").worker
+    answers = ask(bench, json.dumps(first), json.dumps(second))
+    assert [a["status"] for a in answers if "status" in a] == ["passed", "passed"]
+    assert (reports.read(claim).verified, reports.read(out).verified) == (False, True)
+    assert len(reports.read(out).rows) == 2
+    assert not host.alive, "the baselines have a fresh process too"
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -46,6 +58,7 @@ def test_candidates_are_judged_one_after_another_and_a_crash_ends_only_its_own(b
         ('{"path": "x", "out": "y", "workloads": 3}', "workloads: must be a string"),
         ('{"path": "x", "out": "y", "workloads": "zzz"}', "'zzz' begins 0 workload ids"),
         ('{"path": "x", "out": "y", "stop_below": -1}', "stop_below: must be a positive number or null"),
+        ('{"path": "x", "out": "y", "claim": 7}', "claim: must be the path of a report or null"),
     ],
 )
 def test_a_request_that_is_not_understood_gets_an_answer_and_the_next_is_served(bench, line, said):
