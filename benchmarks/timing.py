@@ -33,7 +33,8 @@ for 47 workloads a standard error of 0.2 % of the geometric mean."""
 MOST_VISITS = 8
 """Visits of one workload to a round: what differs still differs by itself."""
 QUIET_SECONDS, BUSY_SECONDS = 6.5, 30.0
-"""After this long nothing is visited again, on a machine that does nothing else and on one that does."""
+"""After this long nothing is visited again, on a machine that does nothing else and on one that does; for a part of
+the workloads, as large a part of it."""
 BUSY = 0.1
 """Share of the machine's cores that others use (or its host takes) from which it counts as busy."""
 BLOCK_US = 6000.0
@@ -82,8 +83,8 @@ def time_rows(trial: Trial, workloads: Sequence[Workload], rounds: int = ROUNDS)
 
 def _revisit(trial: Trial, workloads: Sequence[Workload], begin: Moment) -> bool:
     """Visit what disagrees most until all agree or time is up; False as soon as one is not right any more."""
-    visits = dict.fromkeys(workloads, 1)
-    while begin.seconds_ago < (BUSY_SECONDS if begin.others_since > BUSY else QUIET_SECONDS):
+    visits, share = dict.fromkeys(workloads, 1), len(workloads) / len(trial.bench.workloads)
+    while begin.seconds_ago < share * (BUSY_SECONDS if begin.others_since > BUSY else QUIET_SECONDS):
         apart = {w: _disagreement(trial.rows[w.id]) for w in workloads if visits[w] < MOST_VISITS}
         if sum(d * d for d in apart.values()) <= DISAGREEMENT**2 * len(workloads):
             break

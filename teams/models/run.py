@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from django.db import models, transaction
@@ -15,6 +21,53 @@ LEASE = timedelta(seconds=30)
 """A supervisor that has not renewed its lease for this long has lost the run."""
 
 
+class LostRunError(RuntimeError):
+    """Another supervisor has taken the run."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A supervisor's process: machine, boot and process namespace, process id and when it started."""
+
+    place: str
+    pid: int
+    started: int
+
+    @classmethod
+    def here(cls) -> Owner:
+        """This process."""
+        return cls(_place(), os.getpid(), _started(os.getpid()) or 0)
+
+    @classmethod
+    def parse(cls, text: str) -> Owner | None:
+        """From its text; None if it is none."""
+        place, _, numbers = text.rpartition("/")
+        pid, _, started = numbers.partition("-")
+        return cls(place, int(pid), int(started)) if pid.isdigit() and started.isdigit() else None
+
+    @property
+    def is_dead(self) -> bool:
+        """Is it known to have ended? Only of processes of this machine can one know."""
+        return self.place == _place() and _started(self.pid) != self.started
+
+    def __str__(self) -> str:
+        return f"{self.place}/{self.pid}-{self.started}"
+
+
+def _place() -> str:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
+    return f"{socket.gethostname()[:30]}/{boot}/{Path('/proc/self/ns/pid').readlink().name.strip('pid:[]')}"
+
+
+def _started(pid: int) -> int | None:
+    """When a process started, in ticks since boot; None if there is none (a zombie is none)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
 class RunQuerySet(models.QuerySet["Run"]):
     """Questions about runs."""
 
@@ -23,8 +76,10 @@ class RunQuerySet(models.QuerySet["Run"]):
         return self.exclude(state__in=(Run.State.DONE, Run.State.FAILED))
 
     def claimable(self, owner: str, now: datetime) -> Self:
-        """Open runs that are this owner's or nobody's, or whose owner's lease has run out."""
-        return self.open().filter(Q(owner=owner) | Q(owner="") | Q(lease_until__lt=now))
+        """Open runs that are this owner's or nobody's, whose owner's lease has run out, or whose owner is dead."""
+        others = self.open().exclude(owner__in=("", owner)).values_list("owner", flat=True).distinct()
+        dead = [o for o in others if (process := Owner.parse(o)) is not None and process.is_dead]
+        return self.open().filter(Q(owner__in=("", owner, *dead)) | Q(lease_until__lt=now))
 
 
 class Run(Stateful):
@@ -68,7 +123,7 @@ class Run(Stateful):
     state = models.CharField(max_length=20, choices=State, default=State.QUEUED)
     state_reason = models.TextField(blank=True)
     steered = models.BooleanField(default=False)
-    owner = models.CharField(max_length=80, blank=True)
+    owner = models.CharField(max_length=120, blank=True)
     lease_until = models.DateTimeField(null=True, blank=True)
     heartbeat_at = models.DateTimeField(null=True, blank=True)
     progress_at = models.DateTimeField(null=True, blank=True)
@@ -96,6 +151,18 @@ class Run(Stateful):
         if taken:
             self.refresh_from_db()
         return taken == 1
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """A transaction in which the run is its owner's and nobody can take it; `LostRunError` if it is not any more.
+
+        The owner is the one that this object had when it was claimed.
+        """
+        with transaction.atomic():
+            if not Run.objects.filter(pk=self.pk, owner=self.owner).update(heartbeat_at=timezone.now()):
+                raise LostRunError(f"{self} is not {self.owner}'s any more")
+            self.refresh_from_db()
+            yield
 
     def record(self, kind: str, **data: Any) -> Event:
         """Append an event, numbered from 1 without gaps; call it inside the transaction whose fact it tells."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, fields
 from typing import ClassVar
 
 from django.db import models
 
+from teams.design import Seat, TeamDesign
 from teams.models.run import Run
 from teams.models.states import Stateful, table
 
@@ -19,6 +21,7 @@ class Team(models.Model):
     phases = models.JSONField(help_text="list of groups of role keys; a group's roles work side by side")
     base = models.ForeignKey("Candidate", null=True, blank=True, on_delete=models.PROTECT, related_name="+")
     decided_by = models.CharField(max_length=150, default="start")
+    installed_at = models.PositiveIntegerField(default=0, help_text="verdicts that counted when it was installed")
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -27,6 +30,34 @@ class Team(models.Model):
 
     def __str__(self) -> str:
         return f"team {self.number}"
+
+    def design(self) -> TeamDesign:
+        """The team on paper."""
+        return TeamDesign(
+            {role.key: role.seat() for role in self.roles.all()},
+            tuple(tuple(group) for group in self.phases),
+            self.base.number if self.base else None,
+        )
+
+
+def install(run: Run, design: TeamDesign, decided_by: str) -> Team:
+    """Write a design as the run's next team and make it the current one; call it inside a transaction."""
+    base = None if design.base is None else run.candidates.get(number=design.base)
+    team = Team.objects.create(
+        run=run,
+        number=run.teams.count() + 1,
+        parent=run.team,
+        phases=[list(group) for group in design.phases],
+        base=base,
+        decided_by=decided_by,
+        installed_at=run.reports.judged().count(),
+    )
+    for position, seat in enumerate(design.seats.values()):
+        values = asdict(seat)
+        Role.objects.create(team=team, position=position, **{**values, "tools": list(seat.tools)})
+    run.team = team
+    run.save(update_fields=["team"])
+    return team
 
 
 class Role(models.Model):
@@ -48,6 +79,11 @@ class Role(models.Model):
     class Meta:
         ordering: ClassVar = ["team", "position"]
         constraints: ClassVar = [models.UniqueConstraint(fields=["team", "key"], name="one_role_a_key")]
+
+    def seat(self) -> Seat:
+        """The role on paper."""
+        values = {f.name: getattr(self, f.name) for f in fields(Seat)}
+        return Seat(**{**values, "tools": tuple(self.tools)})
 
 
 class Signal(models.Model):

@@ -22,7 +22,7 @@ class Turn(Stateful):
         DONE = "done"
         LOST = "lost"
 
-    TRANSITIONS = table(working="judging done lost", judging="done lost", done="", lost="")
+    TRANSITIONS = table(working="judging done lost", judging="working done lost", done="", lost="")
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="turns")
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="turns")
@@ -73,6 +73,14 @@ class ReportQuerySet(models.QuerySet["Report"]):
         """Second measurements that passed."""
         return self.filter(state=Report.State.DONE, verified=True)
 
+    def in_order(self) -> Self:
+        """As they were given."""
+        return self.order_by("given_at", "pk")
+
+    def with_authors(self) -> Self:
+        """With candidate, parent, turn, team and role."""
+        return self.select_related("candidate__parent", "candidate__turn__team", "candidate__turn__role")
+
     def waiting(self) -> Self:
         """Asked for, not yet judged."""
         return self.filter(state__in=(Report.State.QUEUED, Report.State.JUDGING))
@@ -82,13 +90,14 @@ class Report(Stateful):
     """A verdict, asked for and then given; the judge's whole report lies in the workspace."""
 
     class State(models.TextChoices):
-        """Asked for, in the judge's hands, given."""
+        """Asked for, in the judge's hands, given; or taken back before the judge had it."""
 
         QUEUED = "queued"
         JUDGING = "judging"
         DONE = "done"
+        WITHDRAWN = "withdrawn"
 
-    TRANSITIONS = table(queued="judging", judging="done queued", done="")
+    TRANSITIONS = table(queued="judging withdrawn", judging="done queued", done="", withdrawn="")
 
     candidate = models.ForeignKey(Candidate, on_delete=models.CASCADE, related_name="reports")
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="reports")
@@ -96,6 +105,10 @@ class Report(Stateful):
     state = models.CharField(max_length=20, choices=State, default=State.QUEUED)
     status = models.CharField(max_length=20, blank=True)
     message = models.TextField(blank=True)
+    tries = models.PositiveIntegerField(default=0, help_text="how often the judge was asked")
+    stop_below = models.FloatField(null=True, blank=True)
+    failure = models.CharField(max_length=200, blank=True, help_text="what went wrong, without the numbers in it")
+    groups = models.JSONField(default=dict, help_text="geometric mean of each batch size")
     verified = models.BooleanField(default=False)
     passed = models.PositiveIntegerField(default=0)
     workloads = models.PositiveIntegerField(default=0)
@@ -106,6 +119,9 @@ class Report(Stateful):
     wins = models.PositiveIntegerField(null=True, blank=True)
     conditions = models.JSONField(default=dict)
     seconds = models.FloatField(null=True, blank=True)
+    at_candidate = models.PositiveIntegerField(
+        default=0, help_text="verdicts that counted when it was given, its own included"
+    )
     asked_at = models.DateTimeField(auto_now_add=True)
     given_at = models.DateTimeField(null=True, blank=True)
 

@@ -1,0 +1,244 @@
+"""Steps between rows and the judge: hand reports over, fold in what it says, ask for verifications."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from django.utils import timezone
+
+from benchmarks import report as reports
+from benchmarks import statistics
+from benchmarks.report import RUN_ONLY
+from kernels.task import BadInputError, load_task
+from teams import budget, workspace
+from teams.models import Candidate, Report, Run, WorkloadResult
+from teams.supervisor import memory
+from teams.supervisor.judging import JudgeProcess
+from teams.supervisor.thresholds import Thresholds, thresholds_of
+
+MOST_TRIES = 3
+"""How often the judge is asked for one report before its own failure is the answer."""
+
+
+def submit(run: Run, judge: JudgeProcess) -> bool:
+    """Give the judge the next report, verifications first; nothing new for a run that is pausing or paused."""
+    if run.state not in (Run.State.RUNNING, Run.State.STOPPING) or not judge.has_room:
+        return False
+    queued = run.reports.filter(state=Report.State.QUEUED).order_by("-is_verification", "pk")
+    report = queued.select_related("candidate").first()
+    if report is None:
+        return False
+    out = workspace.report_file(report)
+    with run.held():
+        out.unlink(missing_ok=True)  # what an earlier try left, if the judge itself had failed
+        if run.state not in (Run.State.RUNNING, Run.State.STOPPING):
+            return False
+        if not report.move(Report.State.JUDGING, tries=report.tries + 1):
+            return False
+    judge.ask(report.pk, _request(run, report, out))
+    return True
+
+
+def _request(run: Run, report: Report, out: Path) -> dict[str, object]:
+    folder = workspace.source_folder(run, report.candidate.source_sha256)
+    request: dict[str, object] = {"path": str(folder), "out": str(out)}
+    if report.is_verification:
+        return {**request, "workloads": "all", "claim": str(out.with_name("report.json"))}
+    return {**request, "workloads": "smoke", "stop_below": report.stop_below}
+
+
+def fold(run: Run, judge: JudgeProcess | None) -> bool:
+    """Take in what the judge has answered; what it was asked and lost is queued again. No judge: none is running."""
+    changed = False
+    for report in run.reports.filter(state=Report.State.JUDGING).select_related("candidate"):
+        file = workspace.report_file(report)
+        if file.is_file():
+            changed |= _take(run, report, file)
+        elif judge is None or not judge.holds(report.pk):
+            error = judge.errors.pop(report.pk, "") if judge else ""
+            changed |= _ask_again(run, report, error or "the judge ended before it answered")
+    return changed
+
+
+def _take(run: Run, report: Report, file: Path) -> bool:
+    try:
+        found = reports.read(file)
+    except BadInputError as error:
+        return _ask_again(run, report, str(error))
+    if found.status == "judge_error" and report.tries < MOST_TRIES:
+        return _ask_again(run, report, found.message)
+    with run.held():
+        return _store(run, report, found)
+
+
+def _ask_again(run: Run, report: Report, why: str) -> bool:
+    """Queue a report once more; after a few tries its answer is that the judge failed, which nobody is charged for."""
+    with run.held():
+        if report.tries < MOST_TRIES:
+            return report.move(Report.State.QUEUED)
+        if not report.move(Report.State.DONE, status="judge_error", message=why, given_at=timezone.now()):
+            return False
+        budget.settle(run, report.pk, 0.0, charged=False)
+        run.record("judge_error", candidate=report.candidate.number, message=why[:500])
+        return True
+
+
+def _store(run: Run, report: Report, found: reports.Report) -> bool:
+    charged = found.status != "judge_error"
+    counted = run.reports.judged().count() + (charged and not report.is_verification)
+    if not report.move(Report.State.DONE, given_at=timezone.now(), at_candidate=counted, **_figures(run, found)):
+        return False
+    WorkloadResult.objects.bulk_create(_rows(report, found))
+    budget.settle(run, report.pk, found.seconds.get("total", 0.0), charged=charged)
+    if report.is_verification:
+        _store_verification(run, report, found)
+    else:
+        _tell(run, "verdict", report)
+        memory.remember_verdict(run, report)
+    return True
+
+
+def _store_verification(run: Run, report: Report, found: reports.Report) -> None:
+    """A verified best becomes the run's best; a claim that was not borne out is said to be so."""
+    better = report.verified and (run.best is None or (report.geomean or 0) > (run.best.geomean or 0))
+    before = run.best.geomean if run.best else None
+    if better:
+        run.best = report
+        run.save(update_fields=["best"])
+        memory.remember_gain(run, report, before)
+    gaps = [f["message"] for f in found.findings if f.get("kind") == "claim_not_verified"]
+    _tell(run, "verified" if report.verified else "refuted", report, best=better, before=before, findings=gaps)
+
+
+def _tell(run: Run, kind: str, report: Report, **more: object) -> None:
+    run.record(
+        kind,
+        candidate=report.candidate.number,
+        status=report.status,
+        smoke_geomean=report.smoke_geomean,
+        geomean=report.geomean,
+        message=report.message[:300],
+        **more,
+    )
+
+
+def _figures(run: Run, found: reports.Report) -> dict[str, object]:
+    summary = found.summary()
+    everything = found.conditions.get("workloads") == "all"
+    ratios = {workload: statistics.summarise({workload: r}).geomean for workload, r in found.ratios().items()}
+    smoke = load_task(run.task).smoke
+    on_smoke = [ratio for workload, ratio in ratios.items() if workload.startswith(smoke)]
+    full = summary if everything else None
+    interval = full.interval_95 if full else None
+    return {
+        "status": found.status,
+        "message": _message(found)[:4000],
+        "failure": failure_of(found),
+        "verified": found.verified,
+        "passed": found.passed,
+        "workloads": len(found.rows),
+        "smoke_geomean": statistics.geometric_mean(on_smoke) if summary and len(on_smoke) == len(smoke) else None,
+        "geomean": full.geomean if full else None,
+        "interval_lo": interval[0] if interval else None,
+        "interval_hi": interval[1] if interval else None,
+        "wins": full.wins if full else None,
+        "groups": _groups(found, ratios) if summary else {},
+        "conditions": found.conditions,
+        "seconds": found.seconds.get("total"),
+    }
+
+
+def _groups(found: reports.Report, ratios: dict[str, float]) -> dict[str, float]:
+    """Geometric mean of each batch size."""
+    by_size: dict[int, list[float]] = {}
+    for row in found.rows:
+        by_size.setdefault(row.batch_size, []).append(ratios[row.workload])
+    return {str(size): statistics.geometric_mean(values) for size, values in sorted(by_size.items())}
+
+
+def _message(found: reports.Report) -> str:
+    if found.message:
+        return found.message
+    wrong = [f"{h['name']}: {h['message']}" for h in found.holdouts if h["status"] != "passed"]
+    wrong += [f"{r.workload[:8]}: {r.message}" for r in found.rows if r.status not in ("passed", "not_run")]
+    return "\n".join(wrong)
+
+
+def failure_of(found: reports.Report) -> str:
+    """What went wrong in words that two candidates with the same mistake share: no numbers, no places."""
+    if found.status in ("passed", "partial"):
+        return ""
+    first = next((h for h in found.holdouts if h["status"] != "passed"), None)
+    where = f"{first['status']} on hold-out {first['name']}: {first['message']}" if first else _message(found)
+    text = re.sub(r"\[[^\]]*\]|-?\d[\d,.e+-]*|/\S+", "#", where.splitlines()[0] if where else "")
+    return f"{found.status}: {text}"[:200]
+
+
+def _rows(report: Report, found: reports.Report) -> Iterable[WorkloadResult]:
+    for position, row in enumerate(found.rows):
+        timing = row.scopes.get(RUN_ONLY)
+        figures = timing.to_json() if timing else {}
+        interval = figures.get("interval_95") or (None, None)
+        yield WorkloadResult(
+            report=report,
+            position=position,
+            workload=row.workload,
+            batch_size=row.batch_size,
+            tokens=row.tokens,
+            scope=RUN_ONLY,
+            status=row.status,
+            message=row.message,
+            candidate_us=figures.get("candidate_us"),
+            baseline=figures.get("baseline", ""),
+            baseline_us=figures.get("baseline_us"),
+            floor_us=row.floor_us,
+            speedup=figures.get("speedup"),
+            interval_lo=interval[0],
+            interval_hi=interval[1],
+        )
+
+
+def verify_best(run: Run) -> bool:
+    """Ask for a second measurement of the best claim, if it promises a gain and the last one is some verdicts ago."""
+    if run.state not in (Run.State.RUNNING, Run.State.STOPPING):
+        return False
+    if run.reports.waiting().filter(is_verification=True).exists():
+        return False
+    limits = thresholds_of(run)
+    closing = run.state == Run.State.STOPPING or not budget.allows_candidate(run)
+    if not closing and _since_verification(run) < limits.verify_every:
+        return False
+    claim = best_claim(run, limits, closing=closing)
+    if claim is None:
+        return False
+    with run.held():
+        return _ask_verification(run, claim.candidate)
+
+
+def _since_verification(run: Run) -> int:
+    last = run.reports.filter(is_verification=True, state=Report.State.DONE).in_order().last()
+    return run.reports.judged().count() - (last.at_candidate if last else 0)
+
+
+def best_claim(run: Run, limits: Thresholds, *, closing: bool) -> Report | None:
+    """The unverified candidate that is fastest on the smoke workloads, if it beats the verified best there by more
+    than noise (by anything at the end of a run)."""
+    open_claims = run.reports.judged().filter(smoke_geomean__isnull=False)
+    open_claims = open_claims.exclude(candidate__reports__is_verification=True).order_by("-smoke_geomean")
+    claim = open_claims.select_related("candidate").first()
+    known = run.best.smoke_geomean if run.best else None
+    if claim is None or claim.smoke_geomean is None:
+        return None
+    least = known * (1 if closing else 1 + limits.gain) if known else 0.0
+    waits = claim.smoke_geomean < limits.verify_from and not closing
+    return claim if claim.smoke_geomean > least and not waits else None
+
+
+def _ask_verification(run: Run, candidate: Candidate) -> bool:
+    report, created = Report.objects.get_or_create(run=run, candidate=candidate, is_verification=True)
+    if created:
+        budget.reserve(run, report.pk, is_verification=True)
+        run.record("verification_asked", candidate=candidate.number)
+    return created
