@@ -9,3 +9,19 @@ dimensions serve as key and as value, 64 more carry its position:
 
 Definition: flashinfer-bench's `mla_paged_decode_h16_ckv512_kpe64_ps1` (captured from DeepSeek-V3).
 """
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kernels.mla_paged_decode.attention import decode
+
+__all__ = ["decode"]
+
+
+def __getattr__(name: str) -> Any:
+    """`decode` on first use: whoever wants only the task's names and sizes does not wait for torch."""
+    if name == "decode":
+        from kernels.mla_paged_decode.attention import decode  # noqa: PLC0415
+
+        return decode
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -42,7 +42,7 @@ def constant(name: str, source: str) -> int:
 def test_host_and_device_agree_on_their_constants(hopper):
     assert constant("kLeastTokens", "schedule.cuh") == hopper.LEAST_TOKENS
     assert constant("kSegmentCost", "schedule.cuh") == hopper.SEGMENT_COST
-    assert constant("kHeads", "mla_decode.cu") == hopper.GROUP
+    assert constant("kHeads", "params.cuh") == hopper.GROUP
     vectors, sums = constant("kSlotVectors", "exchange.cuh"), constant("kSlotSums", "exchange.cuh")
     assert vectors * 16 + sums * 4 == hopper.SLOT_BYTES
 
@@ -61,6 +61,25 @@ def test_every_sequence_finds_a_cta_and_every_part_a_slot(hopper, batch, tokens)
             assert slots == grid
         else:
             assert slots == grid + sequences  # CTA + sequence numbers the segments
+
+
+def test_host_and_device_agree_on_what_a_cluster_takes(hopper):
+    assert constant("kMostSequences", "cluster_plan.cuh") == hopper.CLUSTER_SEQUENCES
+    assert constant("kSlices", "cluster.cuh") == hopper.CLUSTER_SLICES
+    tile, row = constant("kTile", "mla_decode.cu"), constant("kRowBytes", "params.cuh")
+    assert tile * row // 4 == hopper.CLUSTER_INDICES, "indices wait where the second tile will be"
+
+
+def test_clusters_serve_few_sequences_of_few_tokens(hopper):
+    assert hopper.clusters_for(1, 16, 1008, 7) == 4, "one sequence: a quarter of the dimensions each"
+    assert hopper.clusters_for(2, 16, 1008, 7) == 2
+    assert hopper.clusters_for(16, 16, 17257, 7) == 7
+    assert hopper.clusters_for(16, 16, 17257, 5) == 0, "too much for five"
+    assert hopper.clusters_for(17, 16, 300, 7) == 0
+    assert hopper.clusters_for(16, 32, 300, 7) == 0, "32 heads are two sequences"
+    assert hopper.clusters_for(1, 16, 9000, 7) == 0
+    assert hopper.clusters_for(1, 16, 1008, 3) == 0
+    assert hopper.clusters_for(16, 16, 300, 0) == 0, "no room for any, on a GPU that is divided, say"
 
 
 def test_few_sequences_get_one_segment_a_cta_and_many_are_laid_end_to_end(hopper):
@@ -104,56 +123,21 @@ def test_streams_captures_and_ways_to_divide_share_no_workspace(hopper):
     assert len(set(held)) == 4
 
 
-def arguments(heads: int = 16) -> dict[str, torch.Tensor]:
-    def half(*shape: int) -> torch.Tensor:
-        return torch.zeros(shape, dtype=torch.bfloat16)
+def test_each_kernel_refuses_what_it_alone_cannot_read(hopper):
+    def given(width: int = 512, heads: int = 16) -> list[torch.Tensor]:
+        half = torch.bfloat16
+        cache = torch.zeros(9, 1, width, dtype=half)[..., :512]
+        return [torch.zeros(2, heads, n, dtype=half) for n in (512, 64)] + [cache, torch.zeros(9, 1, 64, dtype=half)]
 
-    return {
-        "q_nope": half(2, heads, 512),
-        "q_pe": half(2, heads, 64),
-        "ckv_cache": half(9, 1, 512),
-        "kpe_cache": half(9, 1, 64),
-        "kv_indptr": torch.zeros(3, dtype=torch.int32),
-        "kv_indices": torch.zeros(5, dtype=torch.int32),
-        "output": half(2, heads, 512),
-        "lse": torch.zeros(2, heads),
-    }
-
-
-WRONG = {
-    "q_nope": lambda t: t[:, :12],
-    "q_pe": lambda t: t[:1],
-    "ckv_cache": lambda t: t.float(),
-    "kpe_cache": lambda t: t[:3],
-    "kv_indptr": lambda t: t[:2],
-    "kv_indices": lambda t: t.long(),
-    "output": lambda t: t.transpose(0, 1).contiguous().transpose(0, 1),
-    "lse": lambda t: t.double(),
-}
-
-
-@pytest.mark.parametrize("kernel", ["hopper_split_kv", "triton_split_kv"])
-@pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_argument_is_named(kernel, name):
-    module, given = load(kernel), arguments()
-    module.check(**given)
-    given[name] = WRONG[name](given[name])
-    with pytest.raises(ValueError, match=name):
-        module.check(**given)
-
-
-def test_rows_that_are_no_multiple_of_16_bytes_apart_are_refused(hopper):
-    given = arguments()
-    given["ckv_cache"] = torch.zeros(9, 1, 516, dtype=torch.bfloat16)[..., :512]
+    hopper.check(*given(width=576))
     with pytest.raises(ValueError, match="ckv_cache: rows must"):
-        hopper.check(**given)
-
-
-def test_slices_of_one_wide_cache_are_accepted(hopper):
-    given = arguments()
-    wide = torch.zeros(9, 1, 576, dtype=torch.bfloat16)
-    given["ckv_cache"], given["kpe_cache"] = wide[..., :512], wide[..., 512:]
-    hopper.check(**given)
+        hopper.check(*given(width=516))
+    with pytest.raises(ValueError, match="12 heads"):
+        hopper.check(*given(heads=12))
+    triton = load("triton_split_kv")
+    triton.check(*given(width=516))
+    with pytest.raises(ValueError, match="12 heads"):
+        triton.check(*given(heads=12))
 
 
 def test_triton_parts_fit_the_programs_that_are_resident():

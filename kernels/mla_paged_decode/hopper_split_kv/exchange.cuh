@@ -147,19 +147,16 @@ class Merger {
         waiting = __any_sync(~0u, waiting);
       }
     } while (waiting);
+    if constexpr (kArrival == Arrival::kWatched) {  // for the next launch; now, while the stores have time to finish
+#pragma unroll
+      for (int i = 0; i < kLoads; ++i)
+        if (wanted(i)) empty(slot(i), unit(i));
+    }
   }
 
   __device__ __forceinline__ void empty(int slot, int unit) const {
     ptx::store_relaxed(values_ + slot * kSlotVectors + unit * 32, make_uint4(kEmpty, kEmpty, kEmpty, kEmpty));
     if ((threadIdx.x & 3) == 0) ptx::store_relaxed(sums_ + slot * kSlotSums + unit * 8, kEmpty);
-  }
-
-  __device__ __forceinline__ void empty_all() const {
-    if constexpr (kArrival == Arrival::kWatched) {
-      if (unit_ >= first_unit_ + units_) return;
-#pragma unroll 4
-      for (int part = part_; part < count_; part += 1 << ways_log2_) empty(part - part_, 0);
-    }
   }
 
   __device__ __forceinline__ void run_paired(const Rows& rows) const {
@@ -179,11 +176,6 @@ class Merger {
 #pragma unroll
       for (int i = first; i < first + 3; ++i) mean.add(v[i], ptx::exp2_approx(lse[i] - top));
       mean.write(rows, unit_ + unit(first), top);
-    }
-    if constexpr (kArrival == Arrival::kWatched) {
-#pragma unroll
-      for (int i = 0; i < 6; ++i)
-        if (wanted(i)) empty(slot(i), unit(i));
     }
   }
 
@@ -213,7 +205,6 @@ class Merger {
     }
     if (ways == 1) {
       if (unit_ < first_unit_ + units_) mean.write(rows, unit_, top);
-      empty_all();
       return;
     }
     float* mine = scratch + warp * 320 + lane;
@@ -250,7 +241,6 @@ class Merger {
         if ((to & ~2) == 0 && word == 0 && (lane & 3) == 0) rows.lse[head] = all_top + ptx::log2_approx(weight);
       }
     }
-    empty_all();
   }
 
   int count_, first_unit_, units_, ways_log2_, unit_, part_;

@@ -20,15 +20,19 @@ import torch
 from torch import Tensor
 
 HERE = Path(__file__).parent
-SOURCES = ("mla_decode.cu", "schedule.cuh", "exchange.cuh", "ptx.cuh")
+SOURCES = ("mla_decode.cu", "cluster.cuh", "cluster_plan.cuh", "schedule.cuh", "exchange.cuh", "params.cuh", "ptx.cuh")
 NVCC_FLAGS = ("-std=c++17", "-O3", "-gencode=arch=compute_90a,code=sm_90a", "-shared", "-Xcompiler", "-fPIC")
 
 HEADS = (8, 16, 32, 64, 128)
 CKV, KPE = 512, 64
 GROUP = 16
 """Heads that share one pass over the keys."""
-LEAST_TOKENS, SEGMENT_COST = 32, 40
+LEAST_TOKENS, SEGMENT_COST = 32, 56
 """kLeastTokens and kSegmentCost of schedule.cuh."""
+CLUSTER_SEQUENCES, CLUSTER_SLICES, CLUSTER_INDICES = 16, 4, 18432
+"""kMostSequences, kSlices and kMostIndices of cluster_plan.cuh and cluster.cuh."""
+CLUSTER_TOKENS = 2816
+"""More tokens than this for each cluster take longer than they do when all multiprocessors share them."""
 FEW_SEQUENCES = 32
 """Up to so many sequences schedule.cuh's SequenceSplit serves, beyond that its CostSplit."""
 SLOT_BYTES = GROUP * CKV * 2 + 256 * 4
@@ -71,6 +75,7 @@ class Parameters(ctypes.Structure):
         ("logit_scale", ctypes.c_float),
         *((name, ctypes.c_int) for name in ("num_indices", "warm_count")),
         *((name, ctypes.c_float) for name in ("warm_from", "warm_step")),
+        ("indices_fit", ctypes.c_int),
     )
 
 
@@ -90,6 +95,21 @@ def split(batch_size: int, heads: int, num_indices: int, multiprocessors: int) -
     cost = tokens + sequences * SEGMENT_COST
     grid = max(1, min(ctas, math.ceil(cost / (LEAST_TOKENS + SEGMENT_COST))))
     return False, grid, grid + sequences
+
+
+def clusters_for(batch_size: int, heads: int, num_indices: int, resident: int) -> int:
+    """How many clusters of cluster.cuh serve the call, of `resident` that the device has room for; 0: it cannot.
+
+    A cluster takes whole sequences. The host knows no lengths, so that this goes by the sum.
+    """
+    groups = max(1, heads // GROUP)
+    sequences, tokens = batch_size * groups, num_indices * groups
+    least = min(resident, sequences)
+    if sequences > CLUSTER_SEQUENCES or tokens > CLUSTER_TOKENS * least:
+        return 0
+    if sequences > 1:
+        return least
+    return CLUSTER_SLICES if resident >= CLUSTER_SLICES else 0
 
 
 def probable_indices(
@@ -149,71 +169,50 @@ def run(
 
     q_nope [B, H, 512], q_pe [B, H, 64], ckv_cache [pages, 1, 512], kpe_cache [pages, 1, 64], all bf16;
     kv_indptr [B + 1] and kv_indices [at least kv_indptr[-1]], int32. An empty sequence gives 0 and -inf.
-    ValueError tells what is wrong with an argument; page ids are not checked.
+    ValueError if rows are not where the kernel can read them (`check`). That shapes, types and devices agree is
+    for the caller to see to: `kernels.mla_paged_decode.decode` does.
     """
-    check(q_nope, q_pe, ckv_cache, kpe_cache, kv_indptr, kv_indices, output, lse)
-    batch, heads = q_nope.shape[0], q_nope.shape[1]
+    check(q_nope, q_pe, ckv_cache, kpe_cache)
+    batch, heads, indices = q_nope.shape[0], q_nope.shape[1], kv_indices.shape[0]
     if batch == 0:
         return
     device = q_nope.device
     library = load()
     with torch.cuda.device(device):
         stream = torch.cuda.current_stream().cuda_stream
-        by_sequence, grid, slots = split(batch, heads, kv_indices.shape[0], multiprocessors(device.index))
-        sequences = batch * max(1, heads // GROUP)
-        held, counters = workspace(device, stream, library.mla_decode_capture(stream), by_sequence, slots)
+        by_sequence, grid, slots = split(batch, heads, indices, multiprocessors(device.index))
+        clusters = clusters_for(batch, heads, indices, resident_clusters(device.index))
+        slot_pointers: tuple[int, int, int] = (0, 0, 0)
+        if not clusters:
+            held, counters = workspace(device, stream, library.mla_decode_capture(stream), by_sequence, slots)
+            sums = held.data_ptr() + held.shape[0] * GROUP * CKV * 2
+            slot_pointers = (held.data_ptr(), sums, counters.data_ptr())
         parameters = Parameters(
             *(t.data_ptr() for t in (q_nope, q_pe, ckv_cache, kpe_cache, kv_indptr, kv_indices, output, lse)),
-            held.data_ptr(),
-            held.data_ptr() + held.shape[0] * GROUP * CKV * 2,
-            counters.data_ptr(),
+            *slot_pointers,
             *(2 * s for s in (*q_nope.stride()[:2], *q_pe.stride()[:2], ckv_cache.stride(0), kpe_cache.stride(0))),
-            sequences,
+            batch * max(1, heads // GROUP),
             (heads // GROUP).bit_length() - 1 if heads > GROUP else 0,
             heads,
             sm_scale * math.log2(math.e),
-            kv_indices.shape[0],
-            *probable_indices(by_sequence, grid, batch, heads, kv_indices.shape[0]),
+            indices,
+            *probable_indices(by_sequence, grid, batch, heads, indices),
+            indices <= CLUSTER_INDICES and kv_indices.data_ptr() % 16 == 0,
         )
-        error = library.mla_decode_launch(ctypes.byref(parameters), by_sequence, grid, stream)
+        if clusters:
+            error = library.mla_decode_launch_clusters(ctypes.byref(parameters), clusters, stream)
+        else:
+            error = library.mla_decode_launch(ctypes.byref(parameters), by_sequence, grid, stream)
     if error:
         raise RuntimeError(f"mla_decode: {library.mla_decode_error(error).decode()}")
 
 
-def check(
-    q_nope: Tensor,
-    q_pe: Tensor,
-    ckv_cache: Tensor,
-    kpe_cache: Tensor,
-    kv_indptr: Tensor,
-    kv_indices: Tensor,
-    output: Tensor,
-    lse: Tensor,
-) -> None:
-    """ValueError unless shapes, types and strides are those that the kernel reads."""
-    if q_nope.ndim != 3 or q_nope.shape[1] not in HEADS:
-        raise ValueError(f"q_nope must be [batch, heads, {CKV}] with heads in {HEADS}, not {list(q_nope.shape)}")
-    batch, heads, pages = q_nope.shape[0], q_nope.shape[1], ckv_cache.shape[0]
-    expected = {
-        "q_nope": (q_nope, (batch, heads, CKV), torch.bfloat16),
-        "q_pe": (q_pe, (batch, heads, KPE), torch.bfloat16),
-        "ckv_cache": (ckv_cache, (pages, 1, CKV), torch.bfloat16),
-        "kpe_cache": (kpe_cache, (pages, 1, KPE), torch.bfloat16),
-        "kv_indptr": (kv_indptr, (batch + 1,), torch.int32),
-        "kv_indices": (kv_indices, (kv_indices.numel(),), torch.int32),
-        "output": (output, (batch, heads, CKV), torch.bfloat16),
-        "lse": (lse, (batch, heads), torch.float32),
-    }
-    for name, (tensor, shape, dtype) in expected.items():
-        if tuple(tensor.shape) != shape or tensor.dtype != dtype:
-            raise ValueError(f"{name} must be {list(shape)} {dtype}, not {list(tensor.shape)} {tensor.dtype}")
-        if tensor.device != q_nope.device:
-            raise ValueError(f"{name} is on {tensor.device}, q_nope on {q_nope.device}")
-    for name in ("kv_indptr", "kv_indices", "output", "lse"):
-        if not expected[name][0].is_contiguous():
-            raise ValueError(f"{name} must be contiguous")
-    for name in ("q_nope", "q_pe", "ckv_cache", "kpe_cache"):
-        tensor = expected[name][0]
+def check(q_nope: Tensor, q_pe: Tensor, ckv_cache: Tensor, kpe_cache: Tensor) -> None:
+    """ValueError unless heads are of a number that there is a way for, and rows begin at multiples of 16 bytes."""
+    if q_nope.shape[1] not in HEADS:
+        raise ValueError(f"q_nope has {q_nope.shape[1]} heads; the kernel takes {', '.join(map(str, HEADS))}")
+    named = {"q_nope": q_nope, "q_pe": q_pe, "ckv_cache": ckv_cache, "kpe_cache": kpe_cache}
+    for name, tensor in named.items():
         outer = (s for s, n in zip(tensor.stride()[:-1], tensor.shape[:-1], strict=True) if n > 1)
         if tensor.stride(-1) != 1 or any(s % 8 for s in outer) or tensor.data_ptr() % 16:
             raise ValueError(f"{name}: rows must be contiguous and begin at multiples of 16 bytes")
@@ -225,10 +224,18 @@ def multiprocessors(device: int) -> int:
 
 
 @cache
+def resident_clusters(device: int) -> int:
+    """How many clusters of 16 CTAs the device has room for at once: 7 on the H200s measured."""
+    with torch.cuda.device(device):
+        return int(load().mla_decode_clusters())
+
+
+@cache
 def load() -> ctypes.CDLL:
     """The compiled kernel; RuntimeError with nvcc's words if it cannot be built."""
     library = ctypes.CDLL(str(build()))
     library.mla_decode_launch.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
+    library.mla_decode_launch_clusters.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
     library.mla_decode_capture.argtypes = [ctypes.c_void_p]
     library.mla_decode_capture.restype = ctypes.c_ulonglong
     library.mla_decode_error.restype = ctypes.c_char_p

@@ -25,37 +25,17 @@
 //
 // 512 threads x 128 registers fill the register file. Every CTA waits for parts of others, so all must be resident:
 // the launch is cooperative.
-#include <cuda_runtime.h>
-
+#include "cluster.cuh"
 #include "exchange.cuh"
+#include "params.cuh"
 #include "ptx.cuh"
 #include "schedule.cuh"
 
-struct Params {
-  const char *q_nope, *q_pe, *ckv_cache, *kpe_cache;
-  const int *kv_indptr, *kv_indices;
-  char* output;
-  float* lse;
-  uint4* slot_values;
-  uint32_t* slot_sums;
-  uint32_t* counters;  // one for each sequence, for Arrival::kCounted
-  uint32_t q_nope_batch_stride, q_nope_head_stride, q_pe_batch_stride, q_pe_head_stride;  // bytes
-  uint32_t ckv_page_stride, kpe_page_stride;                                              // bytes
-  int sequences, group_shift, heads;
-  float logit_scale;  // sm_scale * log2(e): exponentials are powers of two
-  // The first kv_indices that CTA i probably needs: from warm_from + i * warm_step, warm_count of them. They are
-  // fetched while kv_indptr is on its way.
-  int num_indices, warm_count;
-  float warm_from, warm_step;
-};
-
-constexpr int kHeads = 16;  // rows of one mma
 constexpr int kTile = 64;  // tokens a stage
 constexpr int kStages = 2;
 constexpr int kMathWarps = 8, kLoadWarps = 8;
 constexpr int kMathThreads = kMathWarps * 32, kLoadThreads = kLoadWarps * 32;
 constexpr int kThreads = kMathThreads + kLoadThreads;
-constexpr int kRowBytes = 1152;          // 512 + 64 bf16; a multiple of 128, so that rows begin at bank 0
 constexpr int kScoreStride = kTile + 8;  // floats; 8 heads then fall on different banks
 constexpr int kWeightBytes = (kTile + 8) * 2;
 
@@ -447,6 +427,16 @@ __global__ void __launch_bounds__(kThreads, 1) mla_decode(const __grid_constant_
 }
 
 extern "C" {
+
+// How many of cluster.cuh's clusters are resident at once, 0 if there cannot be any.
+int mla_decode_clusters() { return cluster::resident(); }
+
+// A CUDA error code, as from mla_decode_launch.
+int mla_decode_launch_clusters(const Params* params, int clusters, void* stream) {
+  const cluster::Launch launch(clusters, static_cast<cudaStream_t>(stream));
+  void* arguments[] = {const_cast<Params*>(params)};
+  return cudaLaunchKernelExC(&launch.config, cluster::kernel_for(params->sequences), arguments);
+}
 
 // A CUDA error code. `by_sequence` chooses SequenceSplit, else CostSplit; `grid` must not exceed the CTAs that are
 // resident at once.

@@ -62,6 +62,52 @@ __device__ __forceinline__ void copies_arrive(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 __device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+__device__ __forceinline__ void copy_or_zero(uint32_t to, uint64_t from, uint32_t bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits for all of this thread's committed groups of copies but the last `kLeft`.
+template <int kLeft>
+__device__ __forceinline__ void copies_wait_but() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+}
+__device__ __forceinline__ void prefetch_l2(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
+
+// --- clusters -------------------------------------------------------------------------------------
+__device__ __forceinline__ int cluster_rank() {
+  int rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+// Relaxed: it orders nothing but the initialisation of mbarriers before it, by barrier_init_fence. (With release
+// semantics it would wait for loads under way.)
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+// The address of the same place in the shared memory of CTA `rank` of the cluster.
+__device__ __forceinline__ uint32_t in_cta(uint32_t address, int rank) {
+  uint32_t there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  return there;
+}
+// Stores to another CTA's shared memory, and counts the bytes at its mbarrier once they are there.
+__device__ __forceinline__ void push(uint32_t to, uint4 v, uint32_t barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+               "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(barrier) : "memory");
+}
+__device__ __forceinline__ void push(uint32_t to, uint32_t a, uint32_t b, uint32_t barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(to), "r"(a),
+               "r"(b), "r"(barrier) : "memory");
+}
+// Arrives at a barrier that completes once so many bytes have been pushed.
+__device__ __forceinline__ void expect_bytes(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void wait_for_bytes(uint32_t barrier) {
+  asm volatile(
+      "{\n.reg .pred done;\n"
+      "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], 0;\n"
+      "@!done bra again;\n}" ::"r"(barrier) : "memory");
+}
 
 // --- tensor cores ---------------------------------------------------------------------------------
 __device__ __forceinline__ void load_matrix(uint32_t (&r)[4], uint32_t from) {
@@ -95,6 +141,12 @@ __device__ __forceinline__ float reciprocal(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+}
+// The largest of a warp's values: by the integer that sorts as they do, in one instruction instead of five shuffles.
+__device__ __forceinline__ float warp_max(float x) {
+  int key = __float_as_int(x);
+  key = __reduce_max_sync(~0u, key ^ ((key >> 31) & 0x7fffffff));
+  return __int_as_float(key ^ ((key >> 31) & 0x7fffffff));
 }
 __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
   __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);

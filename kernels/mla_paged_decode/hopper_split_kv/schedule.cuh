@@ -119,7 +119,7 @@ struct SequenceSplit {
 struct CostSplit {
   static constexpr int kMaxSegments = 2;  // that are parts
   static constexpr Arrival kArrival = Arrival::kWatched;
-  static constexpr int kSegmentCost = 40;
+  static constexpr int kSegmentCost = 56;
   struct Plan {
     int origin, share, low, sequence;
   };

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-# ruff: noqa: ANN001, ANN202, N803, C901, PLR0915  (Triton: annotations mean types, capitals constants, one kernel one function)
+# ruff: noqa: ANN001, ANN202, N803  (Triton: annotations mean types, capitals constants)
 """MLA paged decode in Triton: one launch, no plan, no synchronisation, on any GPU that serves tl.dot.
 
 A sequence is cut into parts. A program computes one part, waits for the sequence's other parts and merges its share
@@ -73,6 +73,80 @@ def _merge(
 
 
 @triton.jit
+def _find_part(item, indptr, share, sequences, groups, SEQUENCES: tl.constexpr):
+    """Which part program `item` has: sequence, tokens [start, end), number of parts (0: none), index, first slot."""
+    ids = tl.arange(0, SEQUENCES)
+    real = ids < sequences
+    begins = tl.load(indptr + ids // groups, mask=real, other=0)
+    lengths = tl.load(indptr + ids // groups + 1, mask=real, other=0) - begins
+    counts = tl.where(real, tl.maximum((lengths + share - 1) // share, 1), 0)
+    ends = tl.cumsum(counts, 0)
+    mine = (item >= ends - counts) & (item < ends)
+    sequence = tl.sum(tl.where(mine, ids, 0), 0)
+    count = tl.sum(tl.where(mine, counts, 0), 0)
+    first_slot = tl.sum(tl.where(mine, ends - counts, 0), 0)
+    begin = tl.sum(tl.where(mine, begins, 0), 0)
+    length = tl.sum(tl.where(mine, lengths, 0), 0)
+    index = item - first_slot
+    size, longer = length // tl.maximum(count, 1), length % tl.maximum(count, 1)
+    start = begin + index * size + tl.minimum(index, longer)
+    end = start + size + tl.where(index < longer, 1, 0)
+    return sequence, start, end, count, index, first_slot
+
+
+@triton.jit
+def _attend(ckv, kpe, indices, q, qp, scale, start, end, ckv_page, kpe_page, TILE: tl.constexpr):
+    """Output [512, 16] of 16 heads over tokens [start, end), normalised, and lse [16]; nothing gives 0 and -inf."""
+    d = tl.arange(0, 512)
+    e = tl.arange(0, 64)
+    t = tl.arange(0, TILE)
+    top = tl.full((16,), float("-inf"), tl.float32)
+    total = tl.zeros((16,), tl.float32)
+    out = tl.zeros((512, 16), tl.float32)
+    # Page ids are loaded one step ahead: the compiler then sees keys whose addresses are known, and overlaps their
+    # loads with the products of the steps before.
+    page = tl.load(indices + start + t, mask=start + t < end, other=0)
+    for at in tl.range(start, end, TILE):
+        valid = at + t < end
+        here = page.to(tl.int64)
+        page = tl.load(indices + at + TILE + t, mask=at + TILE + t < end, other=0)
+        keys = tl.load(
+            ckv + here[:, None] * ckv_page + d[None, :], mask=valid[:, None], other=0.0, eviction_policy="evict_first"
+        )
+        rope = tl.load(
+            kpe + here[:, None] * kpe_page + e[None, :], mask=valid[:, None], other=0.0, eviction_policy="evict_first"
+        )
+        s = tl.dot(keys, q)
+        s = tl.dot(rope, qp, s) * scale
+        s = tl.where(valid[:, None], s, float("-inf"))
+        new_top = tl.maximum(top, tl.max(s, 0))
+        p = tl.exp2(s - new_top[None, :])
+        factor = tl.exp2(top - new_top)
+        total = total * factor + tl.sum(p, 0)
+        out = tl.dot(tl.trans(keys), p.to(tl.bfloat16), out * factor[None, :])
+        top = new_top
+    safe_total = tl.where(total > 0.0, total, 1.0)
+    return out / safe_total[None, :], tl.where(total > 0.0, top + tl.log2(safe_total), float("-inf"))
+
+
+@triton.jit
+def _exchange(out, log_sum, parts, part_lse, counter, slot, index, count):
+    """Stores this part, and waits until all parts of its sequence are stored."""
+    h = tl.arange(0, 16)
+    d = tl.arange(0, 512)
+    tl.store(parts + slot * 8192 + h[None, :] * 512 + d[:, None], out.to(tl.bfloat16))
+    tl.store(part_lse + slot * 16 + h, log_sum)
+    tl.debug_barrier()
+    # All parts together add 2^31: then the sign turns over and the rest is 0 again, ready for the next launch.
+    adds = tl.where(index == 0, 2147483647 - (count - 2), 1).to(tl.int32)
+    before = tl.atomic_add(counter, adds, sem="acq_rel")
+    now = before + adds
+    while (now ^ before) >= 0:
+        now = tl.atomic_add(counter, 0, sem="acquire")
+    tl.debug_barrier()
+
+
+@triton.jit
 def _decode(
     q_nope,
     q_pe,
@@ -102,100 +176,44 @@ def _decode(
 ):
     item = tl.program_id(0)
     if SPLIT:
-        # --- which part of which sequence
-        ids = tl.arange(0, SEQUENCES)
-        real = ids < sequences
-        begins = tl.load(indptr + ids // groups, mask=real, other=0)
-        lengths = tl.load(indptr + ids // groups + 1, mask=real, other=0) - begins
-        counts = tl.where(real, tl.maximum((lengths + share - 1) // share, 1), 0)
-        ends = tl.cumsum(counts, 0)
-        if item >= tl.sum(counts, 0):
+        sequence, start, end, count, index, first_slot = _find_part(item, indptr, share, sequences, groups, SEQUENCES)
+        if count == 0:
             return
-        mine = (item >= ends - counts) & (item < ends)
-        sequence = tl.sum(tl.where(mine, ids, 0), 0)
-        count = tl.sum(tl.where(mine, counts, 0), 0)
-        first_slot = tl.sum(tl.where(mine, ends - counts, 0), 0)
-        begin = tl.sum(tl.where(mine, begins, 0), 0)
-        length = tl.sum(tl.where(mine, lengths, 0), 0)
-        index = item - first_slot
-        size, longer = length // count, length % count
-        start = begin + index * size + tl.minimum(index, longer)
-        end = start + size + tl.where(index < longer, 1, 0)
     else:
         sequence = item
         start = tl.load(indptr + sequence // groups)
         end = tl.load(indptr + sequence // groups + 1)
 
-    # --- attention of 16 heads to tokens [start, end)
     h = tl.arange(0, 16)
     d = tl.arange(0, 512)
     e = tl.arange(0, 64)
-    t = tl.arange(0, TILE)
     entry = (sequence // groups).to(tl.int64)
     head = (sequence % groups) * 16 + h
-    valid_head = head < heads
+    valid = head < heads
     q = tl.load(
-        q_nope + entry * q_nope_batch + head[None, :] * q_nope_head + d[:, None], mask=valid_head[None, :], other=0.0
+        q_nope + entry * q_nope_batch + head[None, :] * q_nope_head + d[:, None], mask=valid[None, :], other=0.0
     )
-    qp = tl.load(
-        q_pe + entry * q_pe_batch + head[None, :] * q_pe_head + e[:, None], mask=valid_head[None, :], other=0.0
-    )
-    top = tl.full((16,), float("-inf"), tl.float32)
-    total = tl.zeros((16,), tl.float32)
-    out = tl.zeros((512, 16), tl.float32)
-    # Page ids are loaded one step ahead: the compiler then sees keys whose addresses are known, and overlaps their
-    # loads with the products of the steps before.
-    page = tl.load(indices + start + t, mask=start + t < end, other=0)
-    for at in tl.range(start, end, TILE):
-        valid = at + t < end
-        here = page.to(tl.int64)
-        page = tl.load(indices + at + TILE + t, mask=at + TILE + t < end, other=0)
-        keys = tl.load(
-            ckv + here[:, None] * ckv_page + d[None, :], mask=valid[:, None], other=0.0, eviction_policy="evict_first"
-        )
-        rope = tl.load(
-            kpe + here[:, None] * kpe_page + e[None, :], mask=valid[:, None], other=0.0, eviction_policy="evict_first"
-        )
-        s = tl.dot(keys, q)
-        s = tl.dot(rope, qp, s) * scale
-        s = tl.where(valid[:, None], s, float("-inf"))
-        new_top = tl.maximum(top, tl.max(s, 0))
-        p = tl.exp2(s - new_top[None, :])
-        factor = tl.exp2(top - new_top)
-        total = total * factor + tl.sum(p, 0)
-        out = tl.dot(tl.trans(keys), p.to(tl.bfloat16), out * factor[None, :])
-        top = new_top
-    safe_total = tl.where(total > 0.0, total, 1.0)
-    out = out / safe_total[None, :]
-    log_sum = tl.where(total > 0.0, top + tl.log2(safe_total), float("-inf"))
+    qp = tl.load(q_pe + entry * q_pe_batch + head[None, :] * q_pe_head + e[:, None], mask=valid[None, :], other=0.0)
+    out, log_sum = _attend(ckv, kpe, indices, q, qp, scale, start, end, ckv_page, kpe_page, TILE)
+
     row = entry * heads + head
     alone = True
     if SPLIT:
         alone = count == 1
     if alone:
-        tl.store(output + row[None, :] * 512 + d[:, None], out.to(tl.bfloat16), mask=valid_head[None, :])
-        tl.store(lse + row, log_sum, mask=valid_head)
+        tl.store(output + row[None, :] * 512 + d[:, None], out.to(tl.bfloat16), mask=valid[None, :])
+        tl.store(lse + row, log_sum, mask=valid)
     elif SPLIT:
-        # --- store the part, wait for the others, merge every count-th slice of dimensions
-        slot = first_slot + index
-        tl.store(parts + slot * 8192 + h[None, :] * 512 + d[:, None], out.to(tl.bfloat16))
-        tl.store(part_lse + slot * 16 + h, log_sum)
-        tl.debug_barrier()
-        # All parts together add 2^31: then the sign turns over and the rest is 0 again, ready for the next launch.
-        adds = tl.where(index == 0, 2147483647 - (count - 2), 1).to(tl.int32)
-        before = tl.atomic_add(counters + sequence, adds, sem="acq_rel")
-        now = before + adds
-        while (now ^ before) >= 0:
-            now = tl.atomic_add(counters + sequence, 0, sem="acquire")
-        tl.debug_barrier()
+        _exchange(out, log_sum, parts, part_lse, counters + sequence, first_slot + index, index, count)
+        # The fewer parts, the wider the slices of dimensions, so that each load is large.
         if count <= 4:
-            _merge(output, lse, parts, part_lse, first_slot, count, index, row, valid_head, 128, 4)
+            _merge(output, lse, parts, part_lse, first_slot, count, index, row, valid, 128, 4)
         elif count <= 8:
-            _merge(output, lse, parts, part_lse, first_slot, count, index, row, valid_head, 64, 8)
+            _merge(output, lse, parts, part_lse, first_slot, count, index, row, valid, 64, 8)
         elif count <= 16:
-            _merge(output, lse, parts, part_lse, first_slot, count, index, row, valid_head, 32, 16)
+            _merge(output, lse, parts, part_lse, first_slot, count, index, row, valid, 32, 16)
         else:
-            _merge(output, lse, parts, part_lse, first_slot, count, index, row, valid_head, 16, 32)
+            _merge(output, lse, parts, part_lse, first_slot, count, index, row, valid, 16, 32)
 
 
 def split(batch_size: int, heads: int, num_indices: int, resident: int) -> tuple[bool, int, int]:
@@ -253,9 +271,10 @@ def run(
 
     q_nope [B, H, 512], q_pe [B, H, 64], ckv_cache [pages, 1, 512], kpe_cache [pages, 1, 64], all bf16;
     kv_indptr [B + 1] and kv_indices [at least kv_indptr[-1]], int32. An empty sequence gives 0 and -inf.
-    ValueError tells what is wrong with an argument; page ids are not checked.
+    ValueError if heads are not of a number in HEADS, or rows are not contiguous. That shapes, types and devices
+    agree is for the caller to see to: `kernels.mla_paged_decode.decode` does.
     """
-    check(q_nope, q_pe, ckv_cache, kpe_cache, kv_indptr, kv_indices, output, lse)
+    check(q_nope, q_pe, ckv_cache, kpe_cache)
     batch, heads = q_nope.shape[0], q_nope.shape[1]
     if batch == 0:
         return
@@ -294,38 +313,14 @@ def run(
     )
 
 
-def check(
-    q_nope: Tensor,
-    q_pe: Tensor,
-    ckv_cache: Tensor,
-    kpe_cache: Tensor,
-    kv_indptr: Tensor,
-    kv_indices: Tensor,
-    output: Tensor,
-    lse: Tensor,
-) -> None:
-    """ValueError unless shapes, types and strides are those that the kernel reads."""
-    if q_nope.ndim != 3 or q_nope.shape[1] not in HEADS:
-        raise ValueError(f"q_nope must be [batch, heads, {CKV}] with heads in {HEADS}, not {list(q_nope.shape)}")
-    batch, heads, pages = q_nope.shape[0], q_nope.shape[1], ckv_cache.shape[0]
-    expected = {
-        "q_nope": (q_nope, (batch, heads, CKV), torch.bfloat16),
-        "q_pe": (q_pe, (batch, heads, KPE), torch.bfloat16),
-        "ckv_cache": (ckv_cache, (pages, 1, CKV), torch.bfloat16),
-        "kpe_cache": (kpe_cache, (pages, 1, KPE), torch.bfloat16),
-        "kv_indptr": (kv_indptr, (batch + 1,), torch.int32),
-        "kv_indices": (kv_indices, (kv_indices.numel(),), torch.int32),
-        "output": (output, (batch, heads, CKV), torch.bfloat16),
-        "lse": (lse, (batch, heads), torch.float32),
-    }
-    for name, (tensor, shape, dtype) in expected.items():
-        if tuple(tensor.shape) != shape or tensor.dtype != dtype:
-            raise ValueError(f"{name} must be {list(shape)} {dtype}, not {list(tensor.shape)} {tensor.dtype}")
-        if tensor.device != q_nope.device:
-            raise ValueError(f"{name} is on {tensor.device}, q_nope on {q_nope.device}")
-        whole = name in ("kv_indptr", "kv_indices", "output", "lse")
-        if not (tensor.is_contiguous() if whole else tensor.stride(-1) == 1):
-            raise ValueError(f"{name} must be contiguous, in its last dimension at least")
+def check(q_nope: Tensor, q_pe: Tensor, ckv_cache: Tensor, kpe_cache: Tensor) -> None:
+    """ValueError unless heads are of a number that there is a way for, and rows are contiguous."""
+    if q_nope.shape[1] not in HEADS:
+        raise ValueError(f"q_nope has {q_nope.shape[1]} heads; the kernel takes {', '.join(map(str, HEADS))}")
+    named = {"q_nope": q_nope, "q_pe": q_pe, "ckv_cache": ckv_cache, "kpe_cache": kpe_cache}
+    for name, tensor in named.items():
+        if tensor.stride(-1) != 1:
+            raise ValueError(f"{name} must be contiguous in its last dimension")
 
 
 @cache
