@@ -37,7 +37,7 @@ SCOUT = Seat(
     "Scout",
     "Start somewhere new: a program unlike the best one, so that the team is not caught in one place.",
     "scout",
-    sees={"*": "scores"},
+    sees={"*": "full"},
 )
 GENERALIST = Seat("generalist", "Generalist", "Make the program fast, by any change.", "generalist")
 

@@ -188,7 +188,7 @@ def _local_optimum(team: TeamDesign, progress: Progress) -> list[Operations]:
     answers = [_add(team, progress, key) for key in order]
     other = _elsewhere(progress, _best(progress))
     if other is not None and team.base is None:
-        answers.append([{"op": "set_base", "candidate": other}])
+        answers.insert(1, [{"op": "set_base", "candidate": other}])
     if team.base is not None:
         answers.insert(0, [{"op": "set_base", "candidate": None}])
     if weakest := least_useful(team, progress):

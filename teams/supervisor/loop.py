@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from kernels.task import BadInputError
 from teams import workspace
-from teams.models import Report, Run
+from teams.models import Run
 from teams.models.run import LostRunError, Owner
 from teams.supervisor import restructure, turns, verdicts
 from teams.supervisor.commands import apply_commands
@@ -45,6 +45,7 @@ STEPS: tuple[Step, ...] = (
     restructure.restructure,
     turns.start_turns,
     turns.finish,
+    turns.give_up,
 )
 """In this order, over and over; `fold` and `submit`, which need the judge, come before and after them. Turns end in
 `work` and begin in `start_turns`: what changes the team stands between them."""
@@ -53,8 +54,9 @@ STEPS: tuple[Step, ...] = (
 class Supervisor:
     """One per process: its runs, its judges, and the thread that carries them on."""
 
-    def __init__(self) -> None:
+    def __init__(self, make_judge: Callable[[str, str, Callable[[], None]], JudgeProcess] = JudgeProcess) -> None:
         self.owner = Owner.here()
+        self._make_judge = make_judge
         self.judges: dict[tuple[str, str], JudgeProcess] = {}
         self._deaths: dict[tuple[str, str], int] = {}
         self._last_words = ""
@@ -114,6 +116,8 @@ class Supervisor:
         judge = self._judge_for(run)
         try:
             changed = verdicts.fold(run, judge)
+            if changed and judge is not None:
+                self._deaths.pop((run.task, run.device), None)
             for step in STEPS:
                 changed |= step(run)
             if judge is not None:
@@ -144,11 +148,11 @@ class Supervisor:
             log.warning("the judge of %s on %s has died; see %s", *key, judge.log_file)
             del self.judges[key]
             judge = None
-        if judge is None and run.reports.filter(state=Report.State.QUEUED).exists():
+        if judge is None and run.reports.waiting().exists():
             if self._deaths.get(key, 0) >= MOST_DEATHS:
                 self._fail(run, f"the judge does not run: {self._last_words}")
                 return None
-            judge = self.judges[key] = JudgeProcess(run.task, run.device, self.wake)
+            judge = self.judges[key] = self._make_judge(run.task, run.device, self.wake)
         return judge
 
     def _fail(self, run: Run, why: str) -> bool:

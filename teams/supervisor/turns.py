@@ -13,12 +13,12 @@ from kernels.task import load_task
 from teams import budget, workspace
 from teams.agents import AGENTS
 from teams.agents.brief import Attempt, Brief, HandOver, Write
-from teams.models import Candidate, Report, Role, Run, Turn
+from teams.models import Candidate, Command, Report, Role, Run, Turn
 from teams.models.team import install
 from teams.strategies import first_team
 from teams.supervisor import memory
 from teams.supervisor.progress import Judged, Progress, progress_of
-from teams.supervisor.thresholds import thresholds_of
+from teams.supervisor.thresholds import Thresholds, thresholds_of
 
 
 def space_of(run: Run) -> Space:
@@ -47,6 +47,8 @@ def start_turns(run: Run) -> bool:
     """Begin the turns of the next phase, when none is open, the start is judged and the budget allows a candidate."""
     if run.state != Run.State.RUNNING or run.turns.filter(ended_at__isnull=True).exists():
         return False
+    if run.commands.filter(kind=Command.Kind.RESTRUCTURE, state=Command.State.ACCEPTED).exists():
+        return False  # the new team begins
     if not budget.allows_candidate(run) or not run.reports.judged().filter(smoke_geomean__isnull=False).exists():
         return False
     with run.held():
@@ -77,11 +79,17 @@ def _open_turn(run: Run, role: Role, cycle: int, phase: int) -> None:
         "objective": role.charter,
         "base": base.number if base else None,
         "sees": role.sees,
-        "limit": thresholds_of(run).turn,
+        "limit": _limit(role, thresholds_of(run)),
         "avoid": [sorted(map(list, choices)) for choices in sorted(memory.known_failures(run), key=sorted)],
     }
     turn = run.turns.create(team=role.team, role=role, number=number, cycle=cycle, phase=phase, brief=brief)
     run.record("turn", turn=turn.number, role=role.key, team=role.team.number, base=brief["base"])
+
+
+def _limit(role: Role, limits: Thresholds) -> int:
+    """Candidates of a turn: more for a role whose share is more than an equal part."""
+    parts = role.share * role.team.roles.count() if role.share else 1.0
+    return max(1, round(limits.turn * parts))
 
 
 def base_of(progress: Progress, wanted: Candidate | None) -> Judged | None:
@@ -179,8 +187,7 @@ def _end_turn(run: Run, turn: Turn, summary: str) -> bool:
 
 def brief_of(run: Run, turn: Turn) -> Brief:
     """What the turn's agent is told now: verdicts so far, as far as its role sees them."""
-    progress, limits = progress_of(run), thresholds_of(run)
-    space = space_of(run)
+    progress, space = progress_of(run), space_of(run)
     base = base_of(progress, turn.team.base)
     assert base is not None, "turns begin when the start is judged"
     written = run.candidates.filter(turn=turn).count()
@@ -193,7 +200,7 @@ def brief_of(run: Run, turn: Turn) -> Brief:
         attempts=tuple(_visible(progress.judged, turn.role)),
         avoid=memory.known_failures(run),
         written=written,
-        limit=limits.turn,
+        limit=turn.brief["limit"],
         space=space,
         is_known=known.__contains__,
         rng=random.Random(f"{run.seed}/{turn.number}/{written}"),
@@ -225,6 +232,19 @@ def finish(run: Run) -> bool:
         if not run.move(Run.State.DONE, ended_at=timezone.now(), state_reason=reason):
             return False
         run.record("done", reason=reason, best=run.best.geomean if run.best else None)
+    return True
+
+
+def give_up(run: Run) -> bool:
+    """Fail a run whose start could not be judged, through no fault of its own."""
+    if run.state != Run.State.RUNNING or run.reports.waiting().exists() or run.reports.judged().exists():
+        return False
+    start = run.reports.order_by("pk").first()
+    why = f"the start could not be judged: {start.message if start else 'it was never asked for'}"
+    with run.held():
+        if not run.move(Run.State.FAILED, ended_at=timezone.now(), state_reason=why[:2000]):
+            return False
+        run.record("failed", reason=why[:500])
     return True
 
 

@@ -172,7 +172,9 @@ def failure_of(found: reports.Report) -> str:
         return ""
     first = next((h for h in found.holdouts if h["status"] != "passed"), None)
     where = f"{first['status']} on hold-out {first['name']}: {first['message']}" if first else _message(found)
-    text = re.sub(r"\[[^\]]*\]|-?\d[\d,.e+-]*|/\S+", "#", where.splitlines()[0] if where else "")
+    lines = where.splitlines() or [""]
+    said = next((line for line in lines if "error: " in line), lines[0])
+    text = re.sub(r"\[[^\]]*\]|-?\d[\d,.e+-]*|/\S+", "#", said.rpartition("error: ")[2])
     return f"{found.status}: {text}"[:200]
 
 

@@ -129,11 +129,11 @@ def test_each_kernel_refuses_what_it_alone_cannot_read(hopper):
         cache = torch.zeros(9, 1, width, dtype=half)[..., :512]
         return [torch.zeros(2, heads, n, dtype=half) for n in (512, 64)] + [cache, torch.zeros(9, 1, 64, dtype=half)]
 
-    hopper.check(*given(width=576))
+    hopper.check(hopper.layout(*given(width=576)))
     with pytest.raises(ValueError, match="ckv_cache: rows must"):
-        hopper.check(*given(width=516))
+        hopper.check(hopper.layout(*given(width=516)))
     with pytest.raises(ValueError, match="12 heads"):
-        hopper.check(*given(heads=12))
+        hopper.check(hopper.layout(*given(heads=12)))
     triton = load("triton_split_kv")
     triton.check(*given(width=516))
     with pytest.raises(ValueError, match="12 heads"):
