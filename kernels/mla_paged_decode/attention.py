@@ -51,23 +51,22 @@ def decode(
     fast it is, and `example_decode.py` how it takes the place of FlashInfer's wrapper.
     """
     if output is None:
-        output = torch.empty_like(q_nope, memory_format=torch.contiguous_format)
+        output = q_nope.new_empty(q_nope.shape)
     if lse is None:
-        lse = torch.empty(q_nope.shape[:2], dtype=torch.float32, device=q_nope.device)
+        lse = q_nope.new_empty(q_nope.shape[:2], dtype=torch.float32)
     check(q_nope, q_pe, ckv_cache, kpe_cache, kv_indptr, kv_indices, output, lse)
-    run = best_kernel(q_nope.device.type, q_nope.device.index)
-    run(q_nope, q_pe, ckv_cache, kpe_cache, kv_indptr, kv_indices, sm_scale, output, lse)
+    best_kernel(q_nope.device)(q_nope, q_pe, ckv_cache, kpe_cache, kv_indptr, kv_indices, sm_scale, output, lse)
     return output, lse
 
 
 @cache
-def best_kernel(kind: str, index: int | None) -> Run:
+def best_kernel(device: torch.device) -> Run:
     """The `run` that decode uses on a device: CUDA C++ on Hopper, Triton on other NVIDIA GPUs, else PyTorch.
 
     What is missing to build or import the better one is told in a RuntimeWarning, once.
     """
-    if kind == "cuda" and torch.version.hip is None:
-        capability = torch.cuda.get_device_capability(index)
+    if device.type == "cuda" and torch.version.hip is None:
+        capability = torch.cuda.get_device_capability(device)
         if capability == (9, 0):
             try:
                 hopper = importlib.import_module("kernels.mla_paged_decode.hopper_split_kv.kernel")

@@ -97,13 +97,13 @@ def test_slices_of_one_wide_cache_are_accepted():
 
 
 def test_without_a_gpu_it_is_pytorch():
-    assert attention.best_kernel("cpu", None) is attention.attend_in_pytorch
+    assert attention.best_kernel(torch.device("cpu")) is attention.attend_in_pytorch
 
 
 @pytest.mark.parametrize("capability", [(7, 5), (8, 0), (9, 0)])
 def test_what_cannot_be_built_falls_back_with_a_warning(monkeypatch, capability):
     attention.best_kernel.cache_clear()
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
 
     class Unbuildable:
         @staticmethod
@@ -118,7 +118,7 @@ def test_what_cannot_be_built_falls_back_with_a_warning(monkeypatch, capability)
     monkeypatch.setattr(importlib, "import_module", absent)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        assert attention.best_kernel("cuda", 0) is attention.attend_in_pytorch
+        assert attention.best_kernel(torch.device("cuda", 0)) is attention.attend_in_pytorch
     assert len(told) == {(7, 5): 0, (8, 0): 1, (9, 0): 2}[capability]
     attention.best_kernel.cache_clear()
 

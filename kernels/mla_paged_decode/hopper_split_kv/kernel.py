@@ -12,9 +12,9 @@ import math
 import os
 import subprocess
 import tempfile
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ SOURCES = ("mla_decode.cu", "cluster.cuh", "cluster_plan.cuh", "schedule.cuh", "
 NVCC_FLAGS = ("-std=c++17", "-O3", "-gencode=arch=compute_90a,code=sm_90a", "-shared", "-Xcompiler", "-fPIC")
 
 HEADS = (8, 16, 32, 64, 128)
-CKV, KPE = 512, 64
+CKV = 512
 GROUP = 16
 """Heads that share one pass over the keys."""
 LEAST_TOKENS, SEGMENT_COST = 32, 56
@@ -35,31 +35,23 @@ CLUSTER_TOKENS = 2816
 """More tokens than this for each cluster take longer than they do when all multiprocessors share them."""
 FEW_SEQUENCES = 32
 """Up to so many sequences schedule.cuh's SequenceSplit serves, beyond that its CostSplit."""
+LOG2_E = math.log2(math.e)
 SLOT_BYTES = GROUP * CKV * 2 + 256 * 4
 MOST_CTAS = 256
 """A sequence can be merged from at most so many parts (exchange.cuh)."""
+
+
+POINTERS = (
+    *("q_nope", "q_pe", "ckv_cache", "kpe_cache", "kv_indptr", "kv_indices", "output", "lse"),
+    *("slot_values", "slot_sums", "counters"),
+)
 
 
 class Parameters(ctypes.Structure):
     """`Params` of mla_decode.cu, field by field."""
 
     _fields_ = (
-        *(
-            (name, ctypes.c_void_p)
-            for name in (
-                "q_nope",
-                "q_pe",
-                "ckv_cache",
-                "kpe_cache",
-                "kv_indptr",
-                "kv_indices",
-                "output",
-                "lse",
-                "slot_values",
-                "slot_sums",
-                "counters",
-            )
-        ),
+        *((name, ctypes.c_void_p) for name in POINTERS),
         *(
             (name, ctypes.c_uint32)
             for name in (
@@ -172,50 +164,108 @@ def run(
     ValueError if rows are not where the kernel can read them (`check`). That shapes, types and devices agree is
     for the caller to see to: `kernels.mla_paged_decode.decode` does.
     """
-    check(q_nope, q_pe, ckv_cache, kpe_cache)
-    batch, heads, indices = q_nope.shape[0], q_nope.shape[1], kv_indices.shape[0]
-    if batch == 0:
+    if q_nope.shape[0] == 0:
         return
-    device = q_nope.device
-    library = load()
-    with torch.cuda.device(device):
-        stream = torch.cuda.current_stream().cuda_stream
-        by_sequence, grid, slots = split(batch, heads, indices, multiprocessors(device.index))
-        clusters = clusters_for(batch, heads, indices, resident_clusters(device.index))
-        slot_pointers: tuple[int, int, int] = (0, 0, 0)
-        if not clusters:
-            held, counters = workspace(device, stream, library.mla_decode_capture(stream), by_sequence, slots)
-            sums = held.data_ptr() + held.shape[0] * GROUP * CKV * 2
-            slot_pointers = (held.data_ptr(), sums, counters.data_ptr())
-        parameters = Parameters(
-            *(t.data_ptr() for t in (q_nope, q_pe, ckv_cache, kpe_cache, kv_indptr, kv_indices, output, lse)),
-            *slot_pointers,
-            *(2 * s for s in (*q_nope.stride()[:2], *q_pe.stride()[:2], ckv_cache.stride(0), kpe_cache.stride(0))),
-            batch * max(1, heads // GROUP),
-            (heads // GROUP).bit_length() - 1 if heads > GROUP else 0,
-            heads,
-            sm_scale * math.log2(math.e),
-            indices,
-            *probable_indices(by_sequence, grid, batch, heads, indices),
-            indices <= CLUSTER_INDICES and kv_indices.data_ptr() % 16 == 0,
-        )
-        if clusters:
-            error = library.mla_decode_launch_clusters(ctypes.byref(parameters), clusters, stream)
-        else:
-            error = library.mla_decode_launch(ctypes.byref(parameters), by_sequence, grid, stream)
+    device = q_nope.get_device()
+    if device != torch.cuda.current_device():
+        with torch.cuda.device(device):
+            run(q_nope, q_pe, ckv_cache, kpe_cache, kv_indptr, kv_indices, sm_scale, output, lse)
+        return
+    launch = prepare(layout(q_nope, q_pe, ckv_cache, kpe_cache), kv_indices.shape[0], device)
+    queries, queries_pe, keys, keys_pe = (
+        q_nope.data_ptr(),
+        q_pe.data_ptr(),
+        ckv_cache.data_ptr(),
+        kpe_cache.data_ptr(),
+    )
+    if (queries | queries_pe | keys | keys_pe) % 16:
+        raise ValueError("q_nope, q_pe, ckv_cache and kpe_cache must begin at multiples of 16 bytes")
+    library, stream = load(), raw_stream(device)
+    slots = sums = counted = None
+    if not launch.clusters:
+        capture = library.mla_decode_capture(stream)
+        held, counters = workspace(q_nope.device, stream, capture, launch.by_sequence, launch.slots)
+        slots, counted = held.data_ptr(), counters.data_ptr()
+        sums = slots + held.shape[0] * GROUP * CKV * 2
+    error = library.mla_decode_launch(
+        launch.parameters,
+        queries,
+        queries_pe,
+        keys,
+        keys_pe,
+        kv_indptr.data_ptr(),
+        kv_indices.data_ptr(),
+        output.data_ptr(),
+        lse.data_ptr(),
+        sm_scale * LOG2_E,
+        slots,
+        sums,
+        counted,
+        launch.clusters,
+        launch.by_sequence,
+        launch.grid,
+        stream,
+    )
     if error:
         raise RuntimeError(f"mla_decode: {library.mla_decode_error(error).decode()}")
 
 
-def check(q_nope: Tensor, q_pe: Tensor, ckv_cache: Tensor, kpe_cache: Tensor) -> None:
+def raw_stream(device: int) -> int:
+    """The handle of the current stream, by the short way that Triton takes too where torch has it."""
+    short = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    return int(short(device) if short else torch.cuda.current_stream(device).cuda_stream)
+
+
+Strides = tuple[int, ...]
+Layout = tuple[torch.Size, Strides, Strides, Strides, Strides]
+
+
+def layout(q_nope: Tensor, q_pe: Tensor, ckv_cache: Tensor, kpe_cache: Tensor) -> Layout:
+    """The queries' shape and everybody's strides: all that a launch depends on but kv_indices and pointers."""
+    return q_nope.shape, q_nope.stride(), q_pe.stride(), ckv_cache.stride(), kpe_cache.stride()
+
+
+def check(rows: Layout) -> None:
     """ValueError unless heads are of a number that there is a way for, and rows begin at multiples of 16 bytes."""
-    if q_nope.shape[1] not in HEADS:
-        raise ValueError(f"q_nope has {q_nope.shape[1]} heads; the kernel takes {', '.join(map(str, HEADS))}")
-    named = {"q_nope": q_nope, "q_pe": q_pe, "ckv_cache": ckv_cache, "kpe_cache": kpe_cache}
-    for name, tensor in named.items():
-        outer = (s for s, n in zip(tensor.stride()[:-1], tensor.shape[:-1], strict=True) if n > 1)
-        if tensor.stride(-1) != 1 or any(s % 8 for s in outer) or tensor.data_ptr() % 16:
+    (batch, heads, _), *strides = rows
+    if heads not in HEADS:
+        raise ValueError(f"q_nope has {heads} heads; the kernel takes {', '.join(map(str, HEADS))}")
+    for name, stride in zip(("q_nope", "q_pe", "ckv_cache", "kpe_cache"), strides, strict=True):
+        outer = stride[: 1 if "cache" in name else 2]  # the caches' second dimension is 1
+        steps = [s for s, n in zip(outer, (batch if "q" in name else 2, heads), strict=False) if n > 1]
+        if stride[-1] != 1 or any(s % 8 for s in steps):
             raise ValueError(f"{name}: rows must be contiguous and begin at multiples of 16 bytes")
+
+
+class Launch(NamedTuple):
+    """What one layout of arguments takes: a serving loop repeats it for every layer, and Python is slow."""
+
+    parameters: Any  # a pointer to Parameters
+    by_sequence: bool
+    grid: int
+    slots: int
+    clusters: int
+
+
+@lru_cache(maxsize=256)
+def prepare(rows: Layout, indices: int, device: int) -> Launch:
+    """Everything of a launch that does not change with the pointers; ValueError as `check` says."""
+    check(rows)
+    (batch, heads, _), q_nope, q_pe, ckv, kpe = rows
+    by_sequence, grid, slots = split(batch, heads, indices, multiprocessors(device))
+    parameters = Parameters(
+        *(None for _ in POINTERS),
+        *(2 * s for s in (*q_nope[:2], *q_pe[:2], ckv[0], kpe[0])),
+        batch * max(1, heads // GROUP),
+        (heads // GROUP).bit_length() - 1 if heads > GROUP else 0,
+        heads,
+        0.0,
+        indices,
+        *probable_indices(by_sequence, grid, batch, heads, indices),
+        indices <= CLUSTER_INDICES,
+    )
+    clusters = clusters_for(batch, heads, indices, resident_clusters(device))
+    return Launch(ctypes.pointer(parameters), by_sequence, grid, slots, clusters)
 
 
 @cache
@@ -234,8 +284,14 @@ def resident_clusters(device: int) -> int:
 def load() -> ctypes.CDLL:
     """The compiled kernel; RuntimeError with nvcc's words if it cannot be built."""
     library = ctypes.CDLL(str(build()))
-    library.mla_decode_launch.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
-    library.mla_decode_launch_clusters.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
+    pointer, number = ctypes.c_void_p, ctypes.c_int
+    library.mla_decode_launch.argtypes = [
+        *([pointer] * 9),
+        ctypes.c_float,
+        *([pointer] * 3),
+        *([number] * 3),
+        pointer,
+    ]
     library.mla_decode_capture.argtypes = [ctypes.c_void_p]
     library.mla_decode_capture.restype = ctypes.c_ulonglong
     library.mla_decode_error.restype = ctypes.c_char_p

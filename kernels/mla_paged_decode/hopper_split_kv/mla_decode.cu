@@ -428,23 +428,33 @@ __global__ void __launch_bounds__(kThreads, 1) mla_decode(const __grid_constant_
 
 extern "C" {
 
-// How many of cluster.cuh's clusters are resident at once, 0 if there cannot be any.
-int mla_decode_clusters() { return cluster::resident(); }
-
-// A CUDA error code, as from mla_decode_launch.
-int mla_decode_launch_clusters(const Params* params, int clusters, void* stream) {
-  const cluster::Launch launch(clusters, static_cast<cudaStream_t>(stream));
-  void* arguments[] = {const_cast<Params*>(params)};
-  return cudaLaunchKernelExC(&launch.config, cluster::kernel_for(params->sequences), arguments);
+// To be called once for each device, before any launch there. How many of cluster.cuh's clusters are resident at once,
+// 0 if there cannot be any.
+int mla_decode_clusters() {
+  cudaFuncSetAttribute(mla_decode<SequenceSplit>, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
+  cudaFuncSetAttribute(mla_decode<CostSplit>, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
+  return cluster::resident();
 }
 
-// A CUDA error code. `by_sequence` chooses SequenceSplit, else CostSplit; `grid` must not exceed the CTAs that are
-// resident at once.
-int mla_decode_launch(const Params* params, int by_sequence, int grid, void* stream) {
+// A CUDA error code. `prepared` has everything but the pointers and logit_scale. If `clusters` is 0, `by_sequence`
+// chooses SequenceSplit, else CostSplit, and `grid` must not exceed the CTAs that are resident at once.
+int mla_decode_launch(const Params* prepared, const char* q_nope, const char* q_pe, const char* ckv_cache,
+                      const char* kpe_cache, const int* kv_indptr, const int* kv_indices, char* output, float* lse,
+                      float logit_scale, uint4* slot_values, uint32_t* slot_sums, uint32_t* counters, int clusters,
+                      int by_sequence, int grid, void* stream) {
+  Params params = *prepared;
+  params.q_nope = q_nope, params.q_pe = q_pe, params.ckv_cache = ckv_cache, params.kpe_cache = kpe_cache;
+  params.kv_indptr = kv_indptr, params.kv_indices = kv_indices, params.output = output, params.lse = lse;
+  params.logit_scale = logit_scale;
+  params.slot_values = slot_values, params.slot_sums = slot_sums, params.counters = counters;
+  if (reinterpret_cast<uintptr_t>(kv_indices) % 16) params.indices_fit = 0;
+  void* arguments[] = {&params};
+  if (clusters) {
+    const cluster::Launch launch(clusters, static_cast<cudaStream_t>(stream));
+    return cudaLaunchKernelExC(&launch.config, cluster::kernel_for(params.sequences), arguments);
+  }
   const void* kernel = by_sequence ? reinterpret_cast<const void*>(mla_decode<SequenceSplit>)
                                    : reinterpret_cast<const void*>(mla_decode<CostSplit>);
-  cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
-  if (error != cudaSuccess) return error;
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeCooperative;
   attribute.val.cooperative = 1;
@@ -455,7 +465,6 @@ int mla_decode_launch(const Params* params, int by_sequence, int grid, void* str
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = &attribute;
   config.numAttrs = 1;
-  void* arguments[] = {const_cast<Params*>(params)};
   return cudaLaunchKernelExC(&config, kernel, arguments);
 }
 
