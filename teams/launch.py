@@ -101,6 +101,9 @@ def ask(
         )
         if created:
             run.record("command_requested", command=command.pk, command_kind=kind, actor=actor, note=note)
+            run.refresh_from_db()
+            if run.has_ended:
+                command.refuse(f"the run has ended ({run.state})")
     if (command.kind, command.payload) != (kind, content):
         raise BadInputError(f"key: {key!r} was used for another command ({command.kind})")
     return command

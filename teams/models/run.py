@@ -164,6 +164,20 @@ class Run(Stateful):
             self.refresh_from_db()
             yield
 
+    @property
+    def has_ended(self) -> bool:
+        """Is there nothing more to come?"""
+        return self.state in (Run.State.DONE, Run.State.FAILED)
+
+    def end(self, state: str, why: str) -> bool:
+        """Go to a last state, refuse what was asked and not yet in force, and say so; call it inside a transaction."""
+        if not self.move(state, ended_at=timezone.now(), state_reason=why):
+            return False
+        for command in self.commands.filter(state__in=(Command.State.REQUESTED, Command.State.ACCEPTED)):
+            command.refuse(f"the run has ended ({state})")
+        self.record(state, reason=why, best=self.best.geomean if self.best else None)
+        return True
+
     def record(self, kind: str, **data: Any) -> Event:
         """Append an event, numbered from 1 without gaps; call it inside the transaction whose fact it tells."""
         with transaction.atomic():
@@ -208,6 +222,13 @@ class Command(Stateful):
     class Meta:
         ordering: ClassVar = ["pk"]
         constraints: ClassVar = [models.UniqueConstraint(fields=["run", "key"], name="one_command_a_key")]
+
+    def refuse(self, why: str) -> bool:
+        """Say that it will not be done, and why."""
+        if not self.move(Command.State.REFUSED, refused_because=why):
+            return False
+        self.run.record("command_refused", command=self.pk, command_kind=self.kind, actor=self.actor, why=why)
+        return True
 
 
 class Event(models.Model):

@@ -9,7 +9,6 @@ from teams.models.run import book
 from teams.supervisor import restructure
 
 State = Command.State
-ENDED = (Run.State.DONE, Run.State.FAILED)
 
 
 def apply_commands(run: Run) -> bool:
@@ -27,7 +26,7 @@ def apply_commands(run: Run) -> bool:
 
 def _take_up(run: Run, command: Command) -> bool:
     if why := _refusal(run, command):
-        return _refuse(run, command, why)
+        return command.refuse(why)
     if not command.move(State.ACCEPTED):
         return False
     run.steered = True
@@ -36,17 +35,8 @@ def _take_up(run: Run, command: Command) -> bool:
     return ACCEPT[command.kind](run, command)
 
 
-def _refuse(run: Run, command: Command, why: str) -> bool:
-    if not command.move(State.REFUSED, refused_because=why):
-        return False
-    run.record("command_refused", command=command.pk, command_kind=command.kind, actor=command.actor, why=why)
-    return True
-
-
 def _refusal(run: Run, command: Command) -> str:
     """Why a command cannot be taken up in the run's state; empty if it can."""
-    if run.state in ENDED:
-        return f"the run has ended ({run.state})"
     allowed = {
         "pause": ("running", "pausing", "paused"),
         "resume": ("pausing", "paused", "running"),
@@ -101,7 +91,7 @@ def _finish(run: Run, command: Command) -> bool:
 def _finish_pause(run: Run, command: Command) -> bool:
     """Paused once the judge holds nothing of the run; from then on nothing new begins."""
     if run.state not in (Run.State.PAUSING, Run.State.PAUSED):
-        return _refuse(run, command, f"the run is {run.state} before the pause came into force")
+        return command.refuse(f"the run is {run.state} before the pause came into force")
     if run.reports.filter(state=Report.State.JUDGING).exists():
         return False
     if run.state == Run.State.PAUSING and not run.move(Run.State.PAUSED):
@@ -111,12 +101,12 @@ def _finish_pause(run: Run, command: Command) -> bool:
 
 def _finish_restructure(run: Run, command: Command) -> bool:
     """Between two turns, as the supervisor's own restructurings."""
-    if run.state in (*ENDED, Run.State.STOPPING):
-        return _refuse(run, command, f"the run is {run.state} before a turn ended")
+    if run.state == Run.State.STOPPING:
+        return command.refuse("the run stops before its turn has ended")
     if run.turns.filter(ended_at__isnull=True).exists():
         return False
     why = restructure.force(run, command)
-    return _refuse(run, command, why) if why else _effective(run, command)
+    return command.refuse(why) if why else _effective(run, command)
 
 
 def _effective(run: Run, command: Command) -> bool:

@@ -158,10 +158,7 @@ class Supervisor:
     def _fail(self, run: Run, why: str) -> bool:
         log.error("%s fails: %s", run, why)
         with run.held():
-            if not run.move(Run.State.FAILED, ended_at=timezone.now(), state_reason=why):
-                return False
-            run.record("failed", reason=why)
-        return True
+            return run.end(Run.State.FAILED, why)
 
 
 def _last_line(file: Path) -> str:

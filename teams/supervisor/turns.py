@@ -229,10 +229,7 @@ def finish(run: Run) -> bool:
         return False
     reason = run.state_reason or ("stopped" if run.state == Run.State.STOPPING else "the budget is spent")
     with run.held():
-        if not run.move(Run.State.DONE, ended_at=timezone.now(), state_reason=reason):
-            return False
-        run.record("done", reason=reason, best=run.best.geomean if run.best else None)
-    return True
+        return run.end(Run.State.DONE, reason)
 
 
 def give_up(run: Run) -> bool:
@@ -242,10 +239,7 @@ def give_up(run: Run) -> bool:
     start = run.reports.order_by("pk").first()
     why = f"the start could not be judged: {start.message if start else 'it was never asked for'}"
     with run.held():
-        if not run.move(Run.State.FAILED, ended_at=timezone.now(), state_reason=why[:2000]):
-            return False
-        run.record("failed", reason=why[:500])
-    return True
+        return run.end(Run.State.FAILED, why[:2000])
 
 
 def withdraw(run: Run) -> bool:

@@ -148,7 +148,7 @@ def test_a_second_supervisor_does_no_harm(new, judge, supervisor):
     for _ in range(3):
         supervisor.advance(run)
         run.refresh_from_db()
-    other = Supervisor(lambda *_: ReadyJudge())  # type: ignore[arg-type, return-value]
+    other = Supervisor(lambda *_: ReadyJudge())  # type: ignore[arg-type]
     other.owner = Owner("elsewhere", 1, 1)
     before = history(run)
     assert not other.advance(Run.objects.get(pk=run.pk))
