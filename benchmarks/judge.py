@@ -154,6 +154,8 @@ def _is_fast_enough(trial: Trial, smoke: Sequence[Workload], stop_below: float, 
         done, hopeless = len(seen) == len(smoke), len(seen) >= HOPELESS_AFTER and mean < stop_below / 2
         if (done and mean < stop_below) or hopeless:
             report.message = f"{mean:.3f}x on {len(seen)} smoke workloads, below {stop_below:.3f}x: not judged further"
+            for row in report.rows:
+                row.status = "passed" if row.scopes else "not_run"
             return False
     for workload in smoke:  # the figures come from the rounds that all workloads share
         trial.rows[workload.id].scopes.clear()

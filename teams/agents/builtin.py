@@ -15,20 +15,21 @@ that leaves open. The same seed and the same verdicts give the same moves.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from kernels.space import Choice, Design, Kind
 from teams.agents.brief import Attempt, Brief, HandOver, Write
-from teams.agents.worth import Observation, Option, Worth, log_ratio
+from teams.agents.worth import Observation, Option, Worth, log_ratio, risks
 
-FAILURE = -0.7
-"""What a failed candidate counts as, in log speedup: half the speed."""
-STOPPED = -0.6
-"""And one that was stopped early, being far slower."""
-NOISE, FAILURE_NOISE = 0.1, 0.3
+STOPPED, STOPPED_NOISE = -0.6, 0.3
+"""What a candidate that was stopped early, being far slower, counts as (log speedup)."""
+NOISE = 0.1
 """How far a verdict may be off what its choices are worth elsewhere (log speedup)."""
 DRAWS = 40
 """Proposals drawn before a role finds that it has nothing new to try."""
+FAILED = ("build_error", "failed", "cheated", "screened_out")
 GOOD = 0.7
 """A failed candidate is worth repairing if its parent had this share of the best speed."""
 FAR = 3
@@ -66,12 +67,10 @@ def observations(brief: Brief, group: str | None = None) -> list[Observation]:
 
 
 def _observed(parent: Attempt, attempt: Attempt, group: str | None) -> tuple[float, float] | None:
-    """Log speedup of an attempt over its parent and how far it may be off; None where it says nothing."""
+    """Log speedup of an attempt over its parent and how far it may be off; None where it says nothing of speed."""
     before, after = _score(parent, group), _score(attempt, group)
     if attempt.status == "partial":
-        return STOPPED, FAILURE_NOISE
-    if attempt.status != "passed":
-        return FAILURE, FAILURE_NOISE
+        return STOPPED, STOPPED_NOISE
     return (log_ratio(after, before), NOISE) if before and after else None
 
 
@@ -79,8 +78,36 @@ def _score(attempt: Attempt, group: str | None) -> float | None:
     return attempt.groups.get(group) if group else attempt.score
 
 
-def _moved(brief: Brief, start: Design, kind: Kind | None, moves: int, worth: Callable[[Option], float]) -> Design:
+@dataclass(frozen=True)
+class Insight:
+    """What a role has learnt: worth and risk of choices, and the choices that it must not make."""
+
+    worth: Worth
+    risk: Mapping[Option, float]
+    wrong: frozenset[Option]
+
+    def daring(self, rng: random.Random) -> Callable[[Option], bool]:
+        """Which choices to consider this time: the riskier one is, the more seldom."""
+        refused = {option for option, risk in self.risk.items() if rng.random() < risk} | self.wrong
+        return lambda option: option not in refused
+
+
+def insight(brief: Brief, group: str | None = None) -> Insight:
+    """Learn from what the brief shows."""
+    by_number = {a.number: a for a in (brief.base, *brief.attempts)}
+    tried = []
+    for attempt in brief.attempts:
+        parent = by_number.get(attempt.parent) if attempt.parent is not None else None
+        if parent is not None and parent.design is not None and attempt.design is not None:
+            new = frozenset((k, c) for k, c in attempt.design.items() if parent.design[k] != c)
+            tried.append((new, attempt.status in FAILED))
+    wrong = frozenset(option for choices in brief.avoid if len(choices) == 1 for option in choices)
+    return Insight(Worth(observations(brief, group)), risks(tried), wrong)
+
+
+def _moved(brief: Brief, start: Design, kind: Kind | None, moves: int, known: Insight) -> Design:
     """`start` with its most promising changes, one after another, each of another move, while they promise a gain."""
+    worth, dares = known.worth.draw(brief.rng), known.daring(brief.rng)
     design, used = start, set[str]()
     for count in range(moves):
         options: list[tuple[float, str, Choice]] = [
@@ -88,7 +115,7 @@ def _moved(brief: Brief, start: Design, kind: Kind | None, moves: int, worth: Ca
             for move in brief.space.active(design)
             if kind in (None, move.kind) and move.key not in used
             for choice in move.choices
-            if choice != design[move.key] and {(move.key, choice)} not in brief.avoid
+            if choice != design[move.key] and dares((move.key, choice))
         ]
         gain, key, choice = max(options, key=lambda option: option[0], default=(0.0, "", ""))
         if not key or (count > 0 and gain <= 0):
@@ -105,15 +132,15 @@ def _explore(kind: Kind | None, boldness: tuple[int, ...]) -> Callable[[Brief], 
     """Moves of a kind from the base; `boldness` are the numbers of moves to choose from."""
 
     def propose(brief: Brief) -> Proposals:
-        return _draw(brief, brief.base, kind, boldness, Worth(observations(brief)))
+        return _draw(brief, brief.base, kind, boldness, insight(brief))
 
     return propose
 
 
-def _draw(brief: Brief, start: Attempt, kind: Kind | None, boldness: tuple[int, ...], worth: Worth) -> Proposals:
+def _draw(brief: Brief, start: Attempt, kind: Kind | None, boldness: tuple[int, ...], known: Insight) -> Proposals:
     assert start.design is not None
     for _ in range(DRAWS):
-        yield start, _moved(brief, start.design, kind, brief.rng.choice(boldness), worth.draw(brief.rng))
+        yield start, _moved(brief, start.design, kind, brief.rng.choice(boldness), known)
 
 
 def _debug(brief: Brief) -> Proposals:
@@ -131,8 +158,8 @@ def _debug(brief: Brief) -> Proposals:
 
 def _repairs(brief: Brief, good: Design, bad: Design) -> Iterable[Design]:
     """The bad design with one of its changes undone, the most suspect first, then made in another way."""
-    worth = Worth(observations(brief))
-    changed = sorted((k for k in bad if bad[k] != good[k]), key=lambda k: worth.mean((k, bad[k])))
+    risk = insight(brief).risk
+    changed = sorted((k for k in bad if bad[k] != good[k]), key=lambda k: -risk.get((k, bad[k]), 0.0))
     if len(changed) > 1:
         for key in changed:
             yield brief.space.changed(bad, key, good[key])
@@ -152,7 +179,7 @@ def _analyse(brief: Brief) -> Proposals:
         assert attempt.design is not None
         for key in (k for k in start if start[k] != attempt.design[k]):
             yield brief.base, brief.space.changed(start, key, attempt.design[key])
-    yield from _draw(brief, brief.base, None, (1, 2), Worth(observations(brief, weakest)))
+    yield from _draw(brief, brief.base, None, (1, 2), insight(brief, weakest))
 
 
 def _scout(brief: Brief) -> Proposals:
@@ -165,12 +192,12 @@ def _scout(brief: Brief) -> Proposals:
         if a.score and a.design and sum(best[key] != choice for key, choice in a.design.items()) >= FAR
     ]  # fmt: skip
     if not far:
-        yield from _draw(brief, brief.base, None, (4, 5), Worth(observations(brief)))
+        yield from _draw(brief, brief.base, None, (4, 5), insight(brief))
         return
-    worth = Worth(observations(brief))
+    known = insight(brief)
     for start in brief.rng.choices(far, [(a.score or 0) ** 2 for a in far], k=DRAWS):
         assert start.design is not None
-        yield start, _moved(brief, start.design, None, brief.rng.choice((2, 3, 4)), worth.draw(brief.rng))
+        yield start, _moved(brief, start.design, None, brief.rng.choice((2, 3, 4)), known)
 
 
 POSTURES: Mapping[str, Callable[[Brief], Proposals]] = {

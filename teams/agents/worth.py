@@ -17,6 +17,10 @@ from kernels.space import Choice
 Option = tuple[str, Choice]
 PRIOR_MEAN, PRIOR_SPREAD = 0.0, 0.35
 """Log speedup of a choice of which nothing is known."""
+PRIOR_RISK = 0.1
+"""Probability that a choice of which nothing is known makes a candidate fail."""
+ROUNDS = 8
+"""Of expectation-maximisation; more change nothing that matters."""
 MOST = 200
 """Verdicts that are looked at, the latest."""
 
@@ -77,6 +81,27 @@ class Worth:
             surprise = one.value - sum(values[i] * sign for i, sign in change)
             values = [v + g * surprise for v, g in zip(values, gain, strict=True)]
         return values[self._index[option]]
+
+
+def risks(tried: Sequence[tuple[frozenset[Option], bool]]) -> dict[Option, float]:
+    """Probability that a choice makes a candidate fail, from what came in with each and whether it failed.
+
+    A failure has one culprit, by turns the more probable one the likelier its others show (expectation-maximisation):
+    what has been in a candidate that ran is hardly suspect.
+    """
+    passed: dict[Option, int] = {}
+    for options, failed in tried:
+        for option in options:
+            passed[option] = passed.get(option, 0) + (not failed)
+    risk = dict.fromkeys(passed, PRIOR_RISK)
+    for _ in range(ROUNDS):
+        blame = dict.fromkeys(passed, 0.0)
+        for options, failed in tried:
+            whole = sum(risk[option] for option in options)
+            for option in options if failed else ():
+                blame[option] += risk[option] / whole
+        risk = {o: (blame[o] + PRIOR_RISK) / (blame[o] + passed[o] + 1) for o in passed}
+    return risk
 
 
 def log_ratio(after: float, before: float) -> float:

@@ -20,6 +20,9 @@ from teams.supervisor import memory
 from teams.supervisor.progress import Judged, Progress, progress_of
 from teams.supervisor.thresholds import Thresholds, thresholds_of
 
+OUTRUN = 2.0
+"""A team's own start is left when the best claim is this many times as fast."""
+
 
 def space_of(run: Run) -> Space:
     """The moves of the run's task in its language."""
@@ -93,11 +96,14 @@ def _limit(role: Role, limits: Thresholds) -> int:
 
 
 def base_of(progress: Progress, wanted: Candidate | None) -> Judged | None:
-    """Where to start from: the candidate that the team was given, or the best claim that was not refuted."""
+    """Where to start from: the best claim that was not refuted, or the candidate that the team was given, until the
+    best is far ahead of it."""
     right = [j for j in progress.judged if j.score is not None and j.design is not None and not j.refuted]
-    if wanted is not None and (given := [j for j in right if j.number == wanted.number]):
-        return given[0]
-    return max(right, key=lambda j: j.score or 0.0, default=None)
+    best = max(right, key=lambda j: j.score or 0.0, default=None)
+    given = [j for j in right if wanted is not None and j.number == wanted.number]
+    if best is None or not given:
+        return best
+    return given[0] if (given[0].score or 0) * OUTRUN > (best.score or 0) else best
 
 
 def work(run: Run) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kernels.space import Design
 from teams.agents.brief import Attempt, Brief, HandOver, Write
 from teams.agents.builtin import POSTURES, observations, write
-from teams.agents.worth import Observation, Worth
+from teams.agents.worth import Observation, Worth, risks
 from teams.models import Role
 from teams.supervisor.progress import Judged
 from teams.supervisor.turns import _visible, seen
@@ -152,16 +152,22 @@ def test_draws_have_the_posteriors_mean_and_are_the_same_for_the_same_seed():
     assert worth.draw(random.Random(3))(("z", 9)) == worth.draw(random.Random(3))(("z", 9))
 
 
-def test_a_verdict_is_compared_with_its_parent_and_failures_count_against_their_choices():
+def test_a_verdict_is_compared_with_its_parent_and_a_failure_says_nothing_of_speed():
     good, failed = (
         attempt(2, {"convert": "once"}, 0.3),
         attempt(3, {"tail": "ignored", "blocking": "blocks"}, None, "failed"),
     )
-    found = observations(brief("engineer", good, failed))
-    assert found[0].change == {("convert", "once"): 1.0, ("convert", "at each use"): -1.0}
-    assert found[0].value == pytest.approx(0.693, abs=0.001)
-    assert found[1].value < 0
-    assert found[1].noise > found[0].noise
+    (found,) = observations(brief("engineer", good, failed))
+    assert found.change == {("convert", "once"): 1.0, ("convert", "at each use"): -1.0}
+    assert found.value == pytest.approx(0.693, abs=0.001)
+
+
+def test_of_what_came_in_with_a_failure_that_which_ran_elsewhere_is_hardly_suspect():
+    a, b, c = ("a", 1), ("b", 1), ("c", 1)
+    risk = risks([(frozenset({a, b}), True), (frozenset({a}), False), (frozenset({b, c}), True)])
+    assert risk[b] > 0.6
+    assert risk[a] < 0.15
+    assert risk[a] < risk[c] < risk[b]
 
 
 def test_what_a_role_sees_changes_what_it_is_told():
