@@ -99,7 +99,7 @@ class Case:
 
     def expect_right(self) -> None:
         output, lse = torch.zeros_like(self.q, dtype=torch.float64), torch.full_like(self.lse, -math.inf).double()
-        begin = 0
+        begin = int(self.indptr[0])
         for b, length in enumerate(self.lengths):
             pages = self.indices[begin : begin + length].long()
             begin += length
@@ -161,6 +161,14 @@ def check_kv_indices_longer_than_needed(kernel: Any) -> None:
     for lengths in ([3], [50, 65, 17], [300] * 40):
         holds(kernel, Case(lengths, stale=90))
     holds(kernel, Case([40], stale=5000, pages=6000))
+
+
+def check_kv_indices_that_begin_anywhere(kernel: Any) -> None:
+    for lengths in ([70], [50, 65, 17], [3000], [300] * 40):
+        case = Case(lengths)
+        case.indices = torch.cat([case.indices.new_zeros(5), case.indices])[1:]  # no multiple of 16 bytes
+        case.indptr += 4
+        holds(kernel, case)
 
 
 def check_large_logits(kernel: Any) -> None:

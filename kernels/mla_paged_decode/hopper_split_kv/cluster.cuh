@@ -168,6 +168,220 @@ __device__ __forceinline__ Work begin_packed(const Params& p, const Thread& t, i
   return work;
 }
 
+// Where a thread reads and writes in a tile; worked out while rows are on their way.
+struct Places {
+  int group, row, column;  // tokens 16 group + [0, 16) are this warp's; row and column of an mma accumulator
+  uint32_t query_from, keys_from, values_from, weights_from;
+  const float* scores_from;
+  float *scores_to, *rescale;
+
+  __device__ Places(const Thread& t, int chunk)
+      : group(t.warp >> 2),
+        row(t.lane >> 2),
+        column((t.lane & 3) * 2),
+        rescale(t.floats(kRescaleAt)) {
+    const int key_part = t.warp & 3, swizzle = t.lane & 7;
+    const uint32_t tiles = t.base + kTilesAt;
+    query_from = t.base + kQueryAt + (t.lane & 15) * kRowBytes + (((2 * key_part + (t.lane >> 4)) ^ swizzle) << 4);
+    keys_from = tiles + (group * 16 + (t.lane & 7) + ((t.lane >> 4) & 1) * 8) * kRowBytes +
+                (((2 * key_part + ((t.lane >> 3) & 1)) ^ swizzle) << 4);
+    values_from = tiles + (t.lane & 15) * kRowBytes + (chunk >> 3) * 128 +
+                  ((((chunk & 7) + (t.lane >> 4)) ^ swizzle) << 4);
+    weights_from = t.base + kWeightsAt + (t.lane & 15) * kWeightBytes + (t.lane >> 4) * 16;
+    scores_from = t.floats(kScoresAt) + t.warp * kScoreStride + t.lane * 2;
+    scores_to = t.floats(kScoresAt) + (key_part * kHeads + row) * kScoreStride + group * 16 + column;
+  }
+};
+
+// 16 heads x 16 tokens over a quarter of the dimensions.
+__device__ __forceinline__ void compute_scores(const Places& at, const uint32_t (&query)[9][4], uint32_t stage) {
+  float s[2][2][4];
+#pragma unroll
+  for (int i = 0; i < 16; ++i) s[i >> 3][(i >> 2) & 1][i & 3] = 0.f;
+#pragma unroll
+  for (int k = 0; k < 9; ++k) {
+    uint32_t keys[4];
+    ptx::load_matrix(keys, at.keys_from + stage + k * 128);
+    ptx::mma(s[k & 1][0], query[k], keys[0], keys[1]);
+    ptx::mma(s[k & 1][1], query[k], keys[2], keys[3]);
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    float* to = at.scores_to + 8 * i;
+    *reinterpret_cast<float2*>(to) = make_float2(s[0][i][0] + s[1][i][0], s[0][i][1] + s[1][i][1]);
+    *reinterpret_cast<float2*>(to + 8 * kScoreStride) =
+        make_float2(s[0][i][2] + s[1][i][2], s[0][i][3] + s[1][i][3]);
+  }
+}
+
+// Running maximum and sum of a head, a head a warp. `top` is the same in all lanes.
+struct Softmax {
+  float top = -INFINITY, sum = 0.f;
+
+  // Weights of a tile, two tokens a lane, to shared memory. Returns this lane's share of their sum.
+  __device__ __forceinline__ float weigh(const Thread& t, const Places& at, int count, float logit_scale) {
+    float x[2] = {0.f, 0.f};
+#pragma unroll
+    for (int part = 0; part < 4; ++part) {
+      const float2 v = *reinterpret_cast<const float2*>(at.scores_from + part * kHeads * kScoreStride);
+      x[0] += v.x, x[1] += v.y;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) x[i] = t.lane * 2 + i < count ? x[i] * logit_scale : -INFINITY;
+    const float new_top = fmaxf(top, ptx::warp_max(fmaxf(x[0], x[1])));
+    const float factor = ptx::exp2_approx(top - new_top);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) x[i] = ptx::exp2_approx(x[i] - new_top);
+    *reinterpret_cast<uint32_t*>(t.memory + kWeightsAt + t.warp * kWeightBytes + t.lane * 4) =
+        ptx::pack_bf16(x[0], x[1]);
+    if (t.lane == 0) at.rescale[t.warp] = factor;
+    top = new_top;
+    sum *= factor;
+    return x[0] + x[1];
+  }
+  __device__ __forceinline__ void add(float tile_sum) {
+#pragma unroll
+    for (int distance = 16; distance; distance >>= 1) tile_sum += __shfl_xor_sync(~0u, tile_sum, distance);
+    sum += tile_sum;
+  }
+};
+
+// 16 heads x 8 kTiles8 dimensions.
+template <int kTiles8>
+__device__ __forceinline__ void compute_output(const Places& at, float (&out)[kTiles8][4], int count, uint32_t stage,
+                                               bool first) {
+  if (!first) {
+    const float low = at.rescale[at.row], high = at.rescale[at.row + 8];
+#pragma unroll
+    for (int i = 0; i < kTiles8; ++i) out[i][0] *= low, out[i][1] *= low, out[i][2] *= high, out[i][3] *= high;
+  }
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    if (k * 16 < count) {
+      uint32_t weights[4];
+      ptx::load_matrix(weights, at.weights_from + k * 32);
+#pragma unroll
+      for (int i = 0; i < kTiles8 / 2; ++i) {
+        uint32_t values[4];
+        ptx::load_matrix_transposed(values, (at.values_from + stage + k * 16 * kRowBytes) ^ (i << 5));
+        ptx::mma(out[2 * i], weights, values[0], values[1]);
+        ptx::mma(out[2 * i + 1], weights, values[2], values[3]);
+      }
+    }
+  }
+}
+
+struct Result {
+  char* output;
+  float* lse;
+  int heads;
+
+  __device__ Result(const Params& p, int sequence) : heads(min(kHeads, p.heads)) {
+    output = p.output + static_cast<long long>(sequence) * heads * 1024;
+    lse = p.lse + static_cast<long long>(sequence) * heads;
+  }
+};
+
+// The only part: the result itself.
+template <int kTiles8>
+__device__ __forceinline__ void write_alone(const Places& at, const Result& result,
+                                            const float (&out)[kTiles8][4], int chunk, const float* factors) {
+#pragma unroll
+  for (int i = 0; i < kTiles8; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int head = at.row + 8 * half;
+      const float factor = factors[head];
+      if (head < result.heads)
+        *reinterpret_cast<uint32_t*>(result.output + head * 1024 + (chunk + i) * 16 + at.column * 2) =
+            ptx::pack_bf16(out[i][2 * half] * factor, out[i][2 * half + 1] * factor);
+    }
+  }
+}
+
+// The output, unnormalised, in the order in which it lies in registers. `unit_at` is this CTA's address of the place
+// that the unit has in CTA `unit_to`.
+template <bool kSingle, int kTiles8>
+__device__ __forceinline__ void push_output(const Thread& t, const float (&out)[kTiles8][4], int index,
+                                            uint32_t unit_at, int unit_to) {
+  uint32_t words[2][kTiles8];
+#pragma unroll
+  for (int i = 0; i < kTiles8; ++i) {
+    words[0][i] = ptx::pack_bf16(out[i][0], out[i][1]);
+    words[1][i] = ptx::pack_bf16(out[i][2], out[i][3]);
+  }
+  if constexpr (kSingle) {
+#pragma unroll
+    for (int i = 0; i < kTiles8; ++i) {
+      const int cta = t.warp * kTiles8 + i;
+      ptx::push(ptx::in_cta(t.base + kReceivedAt + index * kPieceBytes + t.lane * 8, cta), words[0][i], words[1][i],
+                ptx::in_cta(t.data_barrier(), cta));
+    }
+  } else {
+    const uint32_t to = ptx::in_cta(unit_at, unit_to), barrier = ptx::in_cta(t.data_barrier(), unit_to);
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      ptx::push(to + half * 512, make_uint4(words[half][0], words[half][1], words[half][2], words[half][3]), barrier);
+  }
+}
+
+// What each part weighs in the result: a head a warp, a part a lane.
+__device__ __forceinline__ void weigh_parts(const Thread& t, const Result& result, int parts, bool writes_lse) {
+  float2 their{-INFINITY, 0.f};
+  if (t.lane < parts) their = *reinterpret_cast<const float2*>(t.memory + kSumsAt + (t.lane * kHeads + t.warp) * 8);
+  const float most = ptx::warp_max(their.x), weight = ptx::exp2_approx(their.x - most);
+  float total = weight * their.y;
+#pragma unroll
+  for (int distance = 8; distance; distance >>= 1) total += __shfl_xor_sync(~0u, total, distance);
+  if (t.lane < 16) t.floats(kFactorsAt)[t.warp * kFactorStride + t.lane] = weight * ptx::reciprocal(total);
+  if (writes_lse && t.lane == 0 && t.warp < result.heads) result.lse[t.warp] = most + ptx::log2_approx(total);
+}
+
+// One word (two dimensions of a head) a thread; of several units, each half of the threads has every second.
+template <bool kSingle>
+__device__ __forceinline__ void merge(const Thread& t, const Result& result, int parts, int first_unit, int end_unit,
+                                      int slice) {
+  const int word = kSingle ? t.thread : t.thread & 255, side = kSingle ? 0 : t.thread >> 8;
+  if (kSingle && word >= kPieceBytes / 4) return;
+  int head, at;  // in the order of the pushes
+  if (kSingle) {
+    head = (word >> 3) + (word & 1) * 8;
+    at = slice * (1024 / kSlices) + t.rank * 16 + ((word >> 1) & 3) * 4;
+  } else {
+    head = word >> 4;
+    at = (word & 3) * 16 + ((word >> 2) & 3) * 4;
+  }
+  float factor[kCtas];
+#pragma unroll
+  for (int i = 0; i < kCtas; i += 4) {
+    const float4 v = *reinterpret_cast<const float4*>(t.floats(kFactorsAt) + head * kFactorStride + i);
+    factor[i] = v.x, factor[i + 1] = v.y, factor[i + 2] = v.z, factor[i + 3] = v.w;
+  }
+  ptx::wait_for_bytes(t.data_barrier());
+#pragma unroll 1
+  for (int unit = first_unit + side; unit < end_unit; unit += 2) {
+    constexpr int kStride = kSingle ? kPieceBytes : kUnitBytes;
+    const char* from = t.memory + kReceivedAt + (unit - first_unit) * parts * kUnitBytes + word * 4;
+    float a = 0.f, b = 0.f;
+    const auto add = [&](int part) {
+      const uint32_t pair = *reinterpret_cast<const uint32_t*>(from + part * kStride);
+      a += factor[part] * ptx::low_bf16(pair), b += factor[part] * ptx::high_bf16(pair);
+    };
+    if (kSingle || parts > 4) {
+#pragma unroll
+      for (int part = 0; part < kCtas; ++part)
+        if (part < parts) add(part);
+    } else {
+#pragma unroll
+      for (int part = 0; part < 4; ++part)
+        if (part < parts) add(part);
+    }
+    if (head < result.heads)
+      *reinterpret_cast<uint32_t*>(result.output + head * 1024 + (kSingle ? 0 : unit * 64) + at) =
+          ptx::pack_bf16(a, b);
+  }
+}
+
 template <bool kSingle>
 __global__ void __launch_bounds__(kThreads, 1) mla_decode_cluster(const __grid_constant__ Params p) {
   constexpr int kOutputWarps = kSingle ? kWarps / 2 : kWarps;
@@ -189,25 +403,12 @@ __global__ void __launch_bounds__(kThreads, 1) mla_decode_cluster(const __grid_c
     rows.load(t, held, 1, tokens);
 
     // --- prepared while rows are on their way
-    const int key_part = warp & 3, group = warp >> 2, row = lane >> 2, column = (lane & 3) * 2, swizzle = lane & 7;
-    const uint32_t query_from =
-        t.base + kQueryAt + (lane & 15) * kRowBytes + (((2 * key_part + (lane >> 4)) ^ swizzle) << 4);
-    const uint32_t keys_from = t.base + kTilesAt + (group * 16 + (lane & 7) + ((lane >> 4) & 1) * 8) * kRowBytes +
-                               (((2 * key_part + ((lane >> 3) & 1)) ^ swizzle) << 4);
     const int chunk = slice * (64 / kSlices) + warp * kTiles8;  // the first 8 dimensions of this warp's output
-    const uint32_t values_from = t.base + kTilesAt + (lane & 15) * kRowBytes + (chunk >> 3) * 128 +
-                                 ((((chunk & 7) + (lane >> 4)) ^ swizzle) << 4);
-    const uint32_t weights_from = t.base + kWeightsAt + (lane & 15) * kWeightBytes + (lane >> 4) * 16;
-    const float* scores_from = t.floats(kScoresAt) + warp * kScoreStride + lane * 2;
-    float* scores_to = t.floats(kScoresAt) + (key_part * kHeads + row) * kScoreStride + group * 16 + column;
-    float* rescale = t.floats(kRescaleAt);
+    const Places at(t, chunk);
     const float logit_scale = p.logit_scale;
-    const int heads = min(kHeads, p.heads);
-    char* output = p.output + static_cast<long long>(work.sequence) * heads * 1024;
-    float* lse = p.lse + static_cast<long long>(work.sequence) * heads;
-
-    // Who merges what: of several sequences, part i of a sequence's units of 32 dimensions [unit_of(i), unit_of(i + 1));
-    // of a single one, CTA i the i-th 8 dimensions of the slice.
+    const Result result(p, work.sequence);
+    // Who merges what: of several sequences, part i of a sequence has the units of 32 dimensions [unit_of(i),
+    // unit_of(i + 1)); of a single one, CTA i has the i-th 8 dimensions of the slice.
     const float per_part = ptx::reciprocal(parts) * 0.99999f;
     const auto unit_of = [&](int part) { return __float2int_rd((16 * part + parts - 0.5f) * per_part); };
     const int first_unit = kSingle ? 0 : unit_of(index), end_unit = kSingle ? 1 : unit_of(index + 1);
@@ -228,12 +429,12 @@ __global__ void __launch_bounds__(kThreads, 1) mla_decode_cluster(const __grid_c
     __syncthreads();
     uint32_t query[9][4];
 #pragma unroll
-    for (int k = 0; k < 9; ++k) ptx::load_matrix(query[k], query_from + k * 128);
+    for (int k = 0; k < 9; ++k) ptx::load_matrix(query[k], at.query_from + k * 128);
     float out[kTiles8][4];
 #pragma unroll
     for (int i = 0; i < kTiles8; ++i) out[i][0] = out[i][1] = out[i][2] = out[i][3] = 0.f;
-    float top = -INFINITY, sum = 0.f;  // of head `warp`, the same in all lanes
-    ptx::cluster_wait();               // all CTAs have begun: they may be written to
+    Softmax softmax;
+    ptx::cluster_wait();  // all CTAs have begun: they may be written to
 
 #pragma unroll 1
     for (int tile = 0; tile < tiles; ++tile) {
@@ -241,76 +442,14 @@ __global__ void __launch_bounds__(kThreads, 1) mla_decode_cluster(const __grid_c
       const uint32_t stage = (tile & 1) * kTileBytes;
       ptx::copies_wait_but<1>();
       __syncthreads();
-      // --- scores
-      if (group * 16 < count) {
-        float s[2][2][4];
-#pragma unroll
-        for (int i = 0; i < 16; ++i) s[i >> 3][(i >> 2) & 1][i & 3] = 0.f;
-#pragma unroll
-        for (int k = 0; k < 9; ++k) {
-          uint32_t keys[4];
-          ptx::load_matrix(keys, keys_from + stage + k * 128);
-          ptx::mma(s[k & 1][0], query[k], keys[0], keys[1]);
-          ptx::mma(s[k & 1][1], query[k], keys[2], keys[3]);
-        }
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          *reinterpret_cast<float2*>(scores_to + 8 * i) =
-              make_float2(s[0][i][0] + s[1][i][0], s[0][i][1] + s[1][i][1]);
-          *reinterpret_cast<float2*>(scores_to + 8 * i + 8 * kScoreStride) =
-              make_float2(s[0][i][2] + s[1][i][2], s[0][i][3] + s[1][i][3]);
-        }
-      }
+      if (at.group * 16 < count) compute_scores(at, query, stage);
       __syncthreads();
-      // --- softmax: two tokens a lane
-      float tile_sum;
-      {
-        float x[2] = {0.f, 0.f};
-#pragma unroll
-        for (int part = 0; part < 4; ++part) {
-          const float2 v = *reinterpret_cast<const float2*>(scores_from + part * kHeads * kScoreStride);
-          x[0] += v.x, x[1] += v.y;
-        }
-#pragma unroll
-        for (int i = 0; i < 2; ++i) x[i] = lane * 2 + i < count ? x[i] * logit_scale : -INFINITY;
-        const float new_top = fmaxf(top, ptx::warp_max(fmaxf(x[0], x[1])));
-        const float factor = ptx::exp2_approx(top - new_top);
-#pragma unroll
-        for (int i = 0; i < 2; ++i) x[i] = ptx::exp2_approx(x[i] - new_top);
-        *reinterpret_cast<uint32_t*>(memory + kWeightsAt + warp * kWeightBytes + lane * 4) = ptx::pack_bf16(x[0], x[1]);
-        if (lane == 0) rescale[warp] = factor;
-        top = new_top;
-        sum *= factor;
-        tile_sum = x[0] + x[1];
-      }
+      const float tile_sum = softmax.weigh(t, at, count, logit_scale);
       __syncthreads();
-#pragma unroll
-      for (int distance = 16; distance; distance >>= 1) tile_sum += __shfl_xor_sync(~0u, tile_sum, distance);
-      sum += tile_sum;
+      softmax.add(tile_sum);
       if (tile + 1 == tiles && parts > 1 && lane < merging)
-        ptx::push(sums_to, __float_as_uint(top), __float_as_uint(sum), sums_barrier);
-      // --- output
-      if (warp < kOutputWarps) {
-        if (tile > 0) {
-          const float low = rescale[row], high = rescale[row + 8];
-#pragma unroll
-          for (int i = 0; i < kTiles8; ++i) out[i][0] *= low, out[i][1] *= low, out[i][2] *= high, out[i][3] *= high;
-        }
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
-          if (k * 16 < count) {
-            uint32_t weights[4];
-            ptx::load_matrix(weights, weights_from + k * 32);
-#pragma unroll
-            for (int i = 0; i < kTiles8 / 2; ++i) {
-              uint32_t values[4];
-              ptx::load_matrix_transposed(values, (values_from + stage + k * 16 * kRowBytes) ^ (i << 5));
-              ptx::mma(out[2 * i], weights, values[0], values[1]);
-              ptx::mma(out[2 * i + 1], weights, values[2], values[3]);
-            }
-          }
-        }
-      }
+        ptx::push(sums_to, __float_as_uint(softmax.top), __float_as_uint(softmax.sum), sums_barrier);
+      if (warp < kOutputWarps) compute_output(at, out, count, stage, tile == 0);
       // --- two tiles on, where this one was
       if (tile + 2 < tiles) {
         if ((tile + 2) % kTilesHeld == 0) {
@@ -326,98 +465,17 @@ __global__ void __launch_bounds__(kThreads, 1) mla_decode_cluster(const __grid_c
 
     if (parts == 1) {
       float* factors = t.floats(kFactorsAt);
-      if (tokens > 0 && lane == 0) factors[warp] = ptx::reciprocal(sum);
-      if (tokens > 0 && lane == 0 && slice == 0 && warp < heads) lse[warp] = top + ptx::log2_approx(sum);
+      if (tokens > 0 && lane == 0) factors[warp] = ptx::reciprocal(softmax.sum);
+      if (tokens > 0 && lane == 0 && slice == 0 && warp < result.heads)
+        result.lse[warp] = softmax.top + ptx::log2_approx(softmax.sum);
       __syncthreads();
-      if (tokens > 0 && warp < kOutputWarps) {
-#pragma unroll
-        for (int i = 0; i < kTiles8; ++i) {
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            const int head = row + 8 * half;
-            const float factor = factors[head];
-            if (head < heads)
-              *reinterpret_cast<uint32_t*>(output + head * 1024 + (chunk + i) * 16 + column * 2) =
-                  ptx::pack_bf16(out[i][2 * half] * factor, out[i][2 * half + 1] * factor);
-          }
-        }
-      }
+      if (tokens > 0 && warp < kOutputWarps) write_alone(at, result, out, chunk, factors);
     } else {
-      // --- push: in the order in which the output lies in registers
-      if (tokens > 0 && warp < kOutputWarps) {
-        uint32_t words[2][kTiles8];
-#pragma unroll
-        for (int i = 0; i < kTiles8; ++i) {
-          words[0][i] = ptx::pack_bf16(out[i][0], out[i][1]);
-          words[1][i] = ptx::pack_bf16(out[i][2], out[i][3]);
-        }
-        if constexpr (kSingle) {
-#pragma unroll
-          for (int i = 0; i < kTiles8; ++i)
-            ptx::push(ptx::in_cta(t.base + kReceivedAt + index * kPieceBytes + lane * 8, warp * kTiles8 + i),
-                      words[0][i], words[1][i], ptx::in_cta(t.data_barrier(), warp * kTiles8 + i));
-        } else {
-          const uint32_t to = ptx::in_cta(unit_at, to_cta), barrier = ptx::in_cta(t.data_barrier(), to_cta);
-#pragma unroll
-          for (int half = 0; half < 2; ++half)
-            ptx::push(to + half * 512, make_uint4(words[half][0], words[half][1], words[half][2], words[half][3]),
-                      barrier);
-        }
-      }
-      // --- what each part weighs: a head a warp, a part a lane
-      float* factors = t.floats(kFactorsAt);
+      if (tokens > 0 && warp < kOutputWarps) push_output<kSingle>(t, out, index, unit_at, to_cta);
       ptx::wait_for_bytes(t.sums_barrier());
-      {
-        float2 their{-INFINITY, 0.f};
-        if (lane < parts) their = *reinterpret_cast<const float2*>(memory + kSumsAt + (lane * kHeads + warp) * 8);
-        const float most = ptx::warp_max(their.x), weight = ptx::exp2_approx(their.x - most);
-        float total = weight * their.y;
-#pragma unroll
-        for (int distance = 8; distance; distance >>= 1) total += __shfl_xor_sync(~0u, total, distance);
-        if (lane < 16) factors[warp * kFactorStride + lane] = weight * ptx::reciprocal(total);
-        if (index == 0 && slice == 0 && lane == 0 && warp < heads) lse[warp] = most + ptx::log2_approx(total);
-      }
+      weigh_parts(t, result, parts, index == 0 && slice == 0);
       __syncthreads();
-      // --- merge: a word (two dimensions of a head) a thread; half of the threads each second unit
-      const int word = kSingle ? t.thread : t.thread & 255, side = kSingle ? 0 : t.thread >> 8;
-      if (!kSingle || word < kPieceBytes / 4) {
-        int head, at;  // in the order of the pushes
-        if (kSingle) {
-          head = (word >> 3) + (word & 1) * 8;
-          at = slice * (1024 / kSlices) + t.rank * 16 + ((word >> 1) & 3) * 4;
-        } else {
-          head = word >> 4;
-          at = (word & 3) * 16 + ((word >> 2) & 3) * 4;
-        }
-        float factor[kCtas];
-#pragma unroll
-        for (int i = 0; i < kCtas; i += 4) {
-          const float4 v = *reinterpret_cast<const float4*>(factors + head * kFactorStride + i);
-          factor[i] = v.x, factor[i + 1] = v.y, factor[i + 2] = v.z, factor[i + 3] = v.w;
-        }
-        ptx::wait_for_bytes(t.data_barrier());
-#pragma unroll 1
-        for (int unit = first_unit + side; unit < end_unit; unit += 2) {
-          constexpr int kStride = kSingle ? kPieceBytes : kUnitBytes;
-          const char* from = memory + kReceivedAt + (unit - first_unit) * parts * kUnitBytes + word * 4;
-          float a = 0.f, b = 0.f;
-          const auto add = [&](int part) {
-            const uint32_t pair = *reinterpret_cast<const uint32_t*>(from + part * kStride);
-            a += factor[part] * ptx::low_bf16(pair), b += factor[part] * ptx::high_bf16(pair);
-          };
-          if (kSingle || parts > 4) {
-#pragma unroll
-            for (int part = 0; part < kCtas; ++part)
-              if (part < parts) add(part);
-          } else {
-#pragma unroll
-            for (int part = 0; part < 4; ++part)
-              if (part < parts) add(part);
-          }
-          if (head < heads)
-            *reinterpret_cast<uint32_t*>(output + head * 1024 + (kSingle ? 0 : unit * 64) + at) = ptx::pack_bf16(a, b);
-        }
-      }
+      merge<kSingle>(t, result, parts, first_unit, end_unit, slice);
     }
   }
   // --- empty sequences: output 0, lse -inf

@@ -6,6 +6,8 @@
 // workloads are). Hence the three rules here: rows are fetched as early and as deep as they fit, the work is divided
 // without a launch of its own, and everything between the last row and the last store is kept short.
 //
+// Up to 16 sequences of few tokens have a kernel of their own, cluster.cuh; this one serves all else.
+//
 // 1. Division (schedule.cuh). One warp of each CTA reads kv_indptr and works out the CTA's share, while the others
 //    fetch the kv_indices that it probably needs. One CTA an SM, since a second would double the parts to merge.
 // 2. Load warps (8) copy rows into a ring of two tiles of 64 tokens, 16 bytes a thread (cp.async; whole rows by
@@ -181,7 +183,8 @@ __device__ __forceinline__ void load_query(const Params& p, const Shared& shared
 #pragma unroll
   for (int i = 0; i < 4; ++i)  // head + 4 i: bit 2 of the swizzle follows i
     if (head + 4 * i < p.heads)
-      ptx::copy((to + 4 * i * kRowBytes) ^ ((4 * i & 7) << 4), nope + static_cast<uint64_t>(4 * i) * p.q_nope_head_stride);
+      ptx::copy((to + 4 * i * kRowBytes) ^ ((4 * i & 7) << 4),
+                nope + static_cast<uint64_t>(4 * i) * p.q_nope_head_stride);
   if (thread < 128 && pe_head < p.heads)
     ptx::copy(shared.base + kQueryAt + pe_head * kRowBytes + 1024 + ((piece ^ (pe_head & 7)) << 4), pe);
 }

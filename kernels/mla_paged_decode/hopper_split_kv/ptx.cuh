@@ -81,7 +81,9 @@ __device__ __forceinline__ int cluster_rank() {
 }
 // Relaxed: it orders nothing but the initialisation of mbarriers before it, by barrier_init_fence. (With release
 // semantics it would wait for loads under way.)
-__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 // The address of the same place in the shared memory of CTA `rank` of the cluster.
 __device__ __forceinline__ uint32_t in_cta(uint32_t address, int rank) {

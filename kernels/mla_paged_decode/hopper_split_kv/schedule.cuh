@@ -39,9 +39,9 @@ constexpr int kLeastTokens = 32;
 // still fits one tile.
 constexpr int kPartsOfOneRound = 64;
 
-// For few sequences (32 at most, and no more than half the CTAs): each CTA gets one segment. The sequences are
-// cut into parts of at most `share` tokens, with the smallest share of a few candidates that makes do with the
-// CTAs at hand. One lane looks after one sequence.
+// For few sequences (32 at most, and no more than half the CTAs) that cluster.cuh does not serve, since they are more
+// than 16 or long: each CTA gets one segment. The sequences are cut into parts of at most `share` tokens, with the
+// smallest share of a few candidates that makes do with the CTAs at hand. One lane looks after one sequence.
 struct SequenceSplit {
   static constexpr int kMaxSegments = 1;
   static constexpr Arrival kArrival = Arrival::kCounted;
