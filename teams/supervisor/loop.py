@@ -44,6 +44,7 @@ STEPS: tuple[Step, ...] = (
     watch,
     restructure.restructure,
     turns.start_turns,
+    turns.stop_at_floor,
     turns.finish,
     turns.give_up,
 )
@@ -60,6 +61,7 @@ class Supervisor:
         self.judges: dict[tuple[str, str], JudgeProcess] = {}
         self._deaths: dict[tuple[str, str], int] = {}
         self._last_words = ""
+        self._settled: dict[int, int] = {}
         self._awake = threading.Event()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -118,14 +120,24 @@ class Supervisor:
             changed = verdicts.fold(run, judge)
             if changed and judge is not None:
                 self._deaths.pop((run.task, run.device), None)
-            for step in STEPS:
-                changed |= step(run)
+            changed |= self._take_steps(run)
             if judge is not None:
                 changed |= verdicts.submit(run, judge)
         except BadInputError as error:
             return self._fail(run, str(error))
         if changed:
             workspace.write_from_rows(run)
+        return changed
+
+    def _take_steps(self, run: Run) -> bool:
+        """Every step once; none if the last time changed nothing and no event has come since."""
+        if self._settled.get(run.pk) == run.last_event:
+            return False
+        changed = False
+        for step in STEPS:
+            changed |= step(run)
+        if not changed:
+            self._settled[run.pk] = run.last_event
         return changed
 
     def _claim(self, run: Run) -> bool:

@@ -98,7 +98,7 @@ def progress_of(run: Run) -> Progress:
         judged,
         _gains(run),
         team.installed_at if team else 0,
-        _floor_ratio(run.best) if run.best else None,
+        floor_ratio(run.best) if run.best else None,
         frozenset(role.posture for role in team.roles.all()) if team else frozenset(),
     )
 
@@ -141,6 +141,7 @@ def _gains(run: Run) -> list[Gain]:
     return found
 
 
-def _floor_ratio(report: Report) -> float | None:
+def floor_ratio(report: Report) -> float | None:
+    """How many times as long as the floor a report's candidate takes (geometric mean); None if no floor is known."""
     rows = report.rows.exclude(floor_us=None).exclude(candidate_us=None).values_list("candidate_us", "floor_us")
     return statistics.geometric_mean([c / f for c, f in rows if c and f]) if rows else None

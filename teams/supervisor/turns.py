@@ -17,7 +17,7 @@ from teams.models import Candidate, Command, Report, Role, Run, Turn
 from teams.models.team import install
 from teams.strategies import first_team
 from teams.supervisor import memory
-from teams.supervisor.progress import Judged, Progress, progress_of
+from teams.supervisor.progress import Judged, Progress, floor_ratio, progress_of
 from teams.supervisor.thresholds import Thresholds, thresholds_of
 
 OUTRUN = 2.0
@@ -236,6 +236,21 @@ def finish(run: Run) -> bool:
     reason = run.state_reason or ("stopped" if run.state == Run.State.STOPPING else "the budget is spent")
     with run.held():
         return run.end(Run.State.DONE, reason)
+
+
+def stop_at_floor(run: Run) -> bool:
+    """Stop a run whose verified best takes hardly longer than reading the data: there is nothing left to gain."""
+    if run.state != Run.State.RUNNING or run.best is None:
+        return False
+    ratio = floor_ratio(run.best)
+    if ratio is None or ratio > thresholds_of(run).at_floor:
+        return False
+    with run.held():
+        reason = f"at the floor: {ratio:.2f} times as long as reading the data alone"
+        if not run.move(Run.State.STOPPING, state_reason=reason):
+            return False
+        run.record("at_floor", ratio=ratio)
+    return True
 
 
 def give_up(run: Run) -> bool:

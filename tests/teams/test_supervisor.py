@@ -184,6 +184,14 @@ def test_an_owner_is_read_back_from_its_text():
     assert Owner.parse("no owner") is None
 
 
+def test_a_run_at_the_floor_ends_instead_of_restructuring(new, carry):
+    run = carry(new(candidates=60, settings={"at_floor": 1e5, "verify_from": 0.01}))
+    assert run.state == "done"
+    assert run.state_reason.startswith("at the floor:")
+    assert run.reports.judged().count() < 60
+    assert run.ledger.outstanding("candidates") == 0
+
+
 def test_without_a_c_compiler_agents_write_pytorch_and_the_run_says_so(new, carry, monkeypatch):
     monkeypatch.setattr("benchmarks.build.compiler", lambda: None)
     run = new(candidates=5)

@@ -22,7 +22,7 @@ from teams.models import Run
 from teams.supervisor import thresholds
 from teams.supervisor.consumer import supervisor, working
 
-POLL_SECONDS = 0.25
+POLL_SECONDS = 1.0
 LOG_SECONDS = 15.0
 """Where the output is no terminal, a line at most this often."""
 
