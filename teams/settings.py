@@ -9,6 +9,8 @@ import os
 import secrets
 from pathlib import Path
 
+from csp.constants import NONCE, NONE, SELF
+
 BASE_DIR = Path(__file__).resolve().parents[1]
 HOME = Path(os.environ.get("REGROUP_HOME") or BASE_DIR / "var")
 
@@ -39,10 +41,13 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "channels",
+    "csp",
     "teams",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -69,6 +74,34 @@ TEMPLATES = [
 ]
 STATIC_URL = "static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
+# Files are served from where they lie, and browsers ask each time whether they have changed: no step before a start.
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_MAX_AGE = 0
+WHITENOISE_ALLOW_ALL_ORIGINS = False
+
+# A page's own script or style needs `nonce="{{ request.csp_nonce }}"`.
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "script-src": [SELF, NONCE],
+        "style-src": [SELF, NONCE],
+        "img-src": [SELF, "data:", "blob:"],
+        "connect-src": [SELF],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+        "base-uri": [NONE],
+        "object-src": [NONE],
+    }
+}
+SECURE_REFERRER_POLICY = "same-origin"
+
+# People come in by links that work once (`manage.py login_link`); `serve` adds the port to the cookies' names.
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "/"
+SESSION_COOKIE_AGE = 30 * 24 * 3600
+SESSION_COOKIE_NAME = "regroup_session"
+CSRF_COOKIE_NAME = "regroup_csrf"
+CSRF_COOKIE_HTTPONLY = True
 
 DATABASES = {
     "default": {

@@ -24,6 +24,12 @@ QUEUE = 2
 """Requests that the process holds at a time, so that it need not wait for us between two."""
 
 
+def bound_to_us(argv: list[str]) -> list[str]:
+    """The command, started so that it dies with the thread that starts it (where the machine has setpriv)."""
+    setpriv = shutil.which("setpriv")
+    return argv if setpriv is None else [setpriv, "--pdeathsig", "KILL", *argv]
+
+
 class JudgeProcess:
     """A warm judge of one task on one device. `on_answer` is called from another thread whenever it says something."""
 
@@ -34,9 +40,7 @@ class JudgeProcess:
         self._on_answer = on_answer
         self._asked: set[int] = set()
         self._lock = threading.Lock()
-        argv = [sys.executable, "-m", "benchmarks", "serve", task, "--device", device]
-        if (setpriv := shutil.which("setpriv")) is not None:
-            argv = [setpriv, "--pdeathsig", "KILL", *argv]
+        argv = bound_to_us([sys.executable, "-m", "benchmarks", "serve", task, "--device", device])
         log_file = settings.HOME / "logs" / f"judge-{task}-{device}.log"
         log_file.parent.mkdir(parents=True, exist_ok=True)
         self._log = log_file.open("ab")

@@ -17,7 +17,7 @@ from django.db import OperationalError, close_old_connections
 from django.utils import timezone
 
 from kernels.task import BadInputError
-from teams import workspace
+from teams import preparing, workspace
 from teams.models import Run
 from teams.models.run import LostRunError, Owner
 from teams.supervisor import restructure, turns, verdicts
@@ -151,7 +151,7 @@ class Supervisor:
         return True
 
     def _judge_for(self, run: Run) -> JudgeProcess | None:
-        """The judge of the run's task and device, started when there is something to judge; None if there is none."""
+        """The judge of the run's task and device, started when there is something to judge and it can be."""
         key = (run.task, run.device)
         judge = self.judges.get(key)
         if judge is not None and not judge.alive:
@@ -160,7 +160,7 @@ class Supervisor:
             log.warning("the judge of %s on %s has died; see %s", *key, judge.log_file)
             del self.judges[key]
             judge = None
-        if judge is None and run.reports.waiting().exists():
+        if judge is None and run.reports.waiting().exists() and preparing.state() is None:
             if self._deaths.get(key, 0) >= MOST_DEATHS:
                 self._fail(run, f"the judge does not run: {self._last_words}")
                 return None
