@@ -42,6 +42,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "channels",
     "csp",
+    "django_htmx",
     "teams",
 ]
 MIDDLEWARE = [

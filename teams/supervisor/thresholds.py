@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -83,6 +85,13 @@ def parse(texts: Mapping[str, str]) -> dict[str, int | float]:
             raise BadInputError(f"{name}: {text!r} is not a number") from None
     read(changes)
     return changes
+
+
+def described() -> list[tuple[str, int | float, str]]:
+    """Name, default and meaning of each setting, from the source above."""
+    text = inspect.getsource(Thresholds)
+    words = dict(re.findall(r'^    (\w+): \w+ = [\d.]+\n    """(.*?)"""', text, re.MULTILINE | re.DOTALL))
+    return [(name, default, " ".join(words[name].split())) for name, default in asdict(Thresholds()).items()]
 
 
 def thresholds_of(run: Run) -> Thresholds:
