@@ -10,15 +10,15 @@ import asyncio
 import contextlib
 import importlib
 import json
-import logging
 import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
+from typing import IO
 
 from django.conf import settings
 from django.utils import timezone
@@ -27,9 +27,11 @@ from packaging.requirements import Requirement
 from teams.models.run import Owner
 from teams.supervisor.judging import bound_to_us
 
-log = logging.getLogger(__name__)
 SIZES = {"cpu": "about 200 MB", "cuda": "several GB"}
 EXTRAS = ("none", *SIZES)
+NOT_WANTED = "left out as was asked (REGROUP_EXTRAS); it starts by itself once they are installed"
+CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
+"""Where torch for the CPU alone lies: the usual index has, for Linux, the one that brings several GB for GPUs."""
 LOOK_SECONDS = 3.0
 """How often it is looked whether somebody has installed by hand what is missing."""
 
@@ -92,43 +94,61 @@ async def judge(extra: str, *, then: Callable[[], None]) -> AsyncIterator[None]:
     finally:
         task.cancel()
         await asyncio.wait([task])
-        _file().unlink(missing_ok=True)
+        _clear()
 
 
 async def _prepare(extra: str, then: Callable[[], None]) -> None:
+    """Install what is missing; what cannot be, or shall not, is waited for: somebody may do it by hand."""
     wanted = "cpu" if extra == "none" else extra
+    while state() is not None and missing(wanted):
+        await asyncio.sleep(LOOK_SECONDS)  # another process of this home is at it
     if missing(wanted):
-        log_file = settings.HOME / "logs" / "preparing.log"
-        log_file.parent.mkdir(parents=True, exist_ok=True)
-        begun = Preparing(
-            f"preparing the judge: installing {', '.join(missing(wanted))} ({SIZES[wanted]})",
-            timezone.now().isoformat(), "", str(log_file), str(Owner.here()),
-        )  # fmt: skip
-        _write(begun)
-        why = "is not installed" if extra == "none" else await _install(missing(wanted), log_file)
+        now = _begin(wanted)
+        why = NOT_WANTED if extra == "none" else await _install(wanted, Path(now.log))
         while missing(wanted):
-            _write(Preparing(**{**asdict(begun), "text": "the judge cannot run", "failed": f"{why}"}))
+            _write(replace(now, text=f"the judge cannot run: {', '.join(missing(wanted))} missing", failed=why))
             await asyncio.sleep(LOOK_SECONDS)
-    _file().unlink(missing_ok=True)
+    _clear()
     then()
 
 
-async def _install(requirements: list[str], log_file: Path) -> str:
-    """Let pip install them; why it could not, if it could not."""
-    argv = [sys.executable, "-m", "pip", "install", "--no-input", "--progress-bar=off", *requirements]
+def _begin(extra: str) -> Preparing:
+    """What is going on from now on, written down."""
+    log_file = settings.HOME / "logs" / "preparing.log"
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    log_file.write_text("")
+    text = f"preparing the judge: installing {', '.join(missing(extra))} ({SIZES[extra]})"
+    now = Preparing(text, timezone.now().isoformat(), "", str(log_file), str(Owner.here()))
+    _write(now)
+    return now
+
+
+async def _install(extra: str, log_file: Path) -> str:
+    """Let pip install what is missing; why it could not, if it could not."""
+    wanted = missing(extra)
+    steps = [wanted]
+    if extra == "cpu" and (torch := [text for text in wanted if text.startswith("torch=")]):
+        # Only torch itself from there; where it cannot be reached, pip goes on with the usual index.
+        steps = [["--no-deps", "--retries=1", f"--extra-index-url={CPU_WHEELS}", *torch], wanted]
     with log_file.open("wb") as out:
-        pip = await asyncio.create_subprocess_exec(
-            *bound_to_us(argv), stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
-        )
-        try:
-            code = await pip.wait()
-        except asyncio.CancelledError:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pip.pid, signal.SIGKILL)
-            await pip.wait()
-            raise
-    log.info("pip ended with %d; see %s", code, log_file)
-    return "" if code == 0 else f"{_last_line(log_file)} (see {log_file})"
+        for arguments in steps:
+            if await _pip(arguments, out):
+                return f"{_last_line(log_file)} (see {log_file})"
+    return ""
+
+
+async def _pip(arguments: list[str], out: IO[bytes]) -> int:
+    argv = [sys.executable, "-m", "pip", "install", "--no-input", "--progress-bar=off", *arguments]
+    pip = await asyncio.create_subprocess_exec(
+        *bound_to_us(argv), stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+    )
+    try:
+        return await pip.wait()
+    except asyncio.CancelledError:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pip.pid, signal.SIGKILL)
+        await pip.wait()
+        raise
 
 
 def _is_of(requirement: Requirement, extra: str) -> bool:
@@ -147,6 +167,13 @@ def _is_here(requirement: Requirement) -> bool:
 
 def _file() -> Path:
     return settings.HOME / "preparing.json"
+
+
+def _clear() -> None:
+    """Nothing is going on any more, as far as this process is concerned."""
+    found = state()
+    if found is None or found.by == str(Owner.here()):
+        _file().unlink(missing_ok=True)
 
 
 def _write(what: Preparing) -> None:
