@@ -13,8 +13,9 @@ from teams.models import Report, Run, WorkloadResult
 from teams.pages.regions import best_report
 
 COLUMNS = (
-    "run", "strategy", "agents", "steered", "candidate", "verified", "workload", "batch_size", "tokens", "scope", "status",
-    "candidate_us", "baseline", "baseline_us", "floor_us", "speedup", "interval_lo", "interval_hi", "device", "protocol",
+    "run", "strategy", "agents", "steered", "candidate", "verified", "workload", "batch_size", "tokens", "scope",
+    "status", "candidate_us", "baseline", "baseline_us", "floor_us", "speedup", "interval_lo", "interval_hi", "device",
+    "protocol",
 )  # fmt: skip
 
 
@@ -43,8 +44,8 @@ def text(run: Run, report: Report) -> str:
 def _values(run: Run, report: Report, row: WorkloadResult) -> tuple[object, ...]:
     return (
         run.pk, run.strategy, run.agents, run.steered, report.candidate.number, report.verified, row.workload,
-        row.batch_size, row.tokens, row.scope, row.status, row.candidate_us, row.baseline, row.baseline_us, row.floor_us,
-        row.speedup, row.interval_lo, row.interval_hi, report.conditions.get("device", ""),
+        row.batch_size, row.tokens, row.scope, row.status, row.candidate_us, row.baseline, row.baseline_us,
+        row.floor_us, row.speedup, row.interval_lo, row.interval_hi, report.conditions.get("device", ""),
         report.conditions.get("protocol", ""),
     )  # fmt: skip
 

@@ -25,7 +25,8 @@ FATES = {
 
 def run_figure(run: Run) -> dict[str, Any]:
     """Data and layout for Plotly; a figure without data while nothing is judged."""
-    import plotly.graph_objects as go  # noqa: PLC0415  (half a second, which the first page need not wait for)
+    # Here, since it takes half a second, which neither the supervisor nor the first page need wait for.
+    import plotly.graph_objects as go  # type: ignore[import-untyped]  # noqa: PLC0415
 
     progress = progress_of(run)
     figure = go.Figure()
@@ -36,7 +37,8 @@ def run_figure(run: Run) -> dict[str, Any]:
         figure.add_trace(trace)
     last = max(len(progress.judged), 1)
     figure.update_layout(
-        height=430 + 34 * len(lanes), margin={"l": 90, "r": 20, "t": 36, "b": 46}, barmode="overlay", hovermode="closest",
+        height=430 + 34 * len(lanes), margin={"l": 90, "r": 20, "t": 36, "b": 46},
+        barmode="overlay", hovermode="closest",
         uirevision=run.pk, legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}, template="none",
         xaxis={"title": "candidates judged", "anchor": "y2", "range": [0.4, last + 0.6], "zeroline": False},
         yaxis={"title": "× the baseline", "type": "log", "domain": [0.36, 1], "dtick": "D2", "zeroline": False},

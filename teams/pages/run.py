@@ -15,6 +15,7 @@ from kernels.task import BadInputError
 from teams.launch import ask
 from teams.models import Run
 from teams.pages import regions, words
+from teams.pages.notice import notice, notice_version
 from teams.pages.stream import stream
 from teams.supervisor.consumer import wake_supervisor
 
@@ -22,13 +23,14 @@ from teams.supervisor.consumer import wake_supervisor
 def version_of(number: int) -> str:
     """What a page of this run shows changes when this does: events, and whether its supervisor is alive."""
     run = Run.objects.get(pk=number)
-    return f"{run.last_event}-{words.alive(run, timezone.now())}"
+    return f"{run.last_event}-{words.alive(run, timezone.now())}-{notice_version()}"
 
 
 def snapshot_of(number: int) -> Mapping[str, str]:
     """All regions of a run as they stand, to take the place of those on a page."""
     run = Run.objects.select_related("team", "best__candidate").get(pk=number)
-    return {name: regions.render(run, name, out_of_band=True) for name in regions.REGIONS}
+    drawn = {name: regions.render(run, name, out_of_band=True) for name in regions.REGIONS}
+    return {"notice": notice(out_of_band=True), **drawn}
 
 
 @require_GET

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from django.db.models import Count, Max, Q, Sum
+from django.db.models import Count, Max, Sum
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
@@ -16,8 +16,9 @@ from django.views.decorators.http import require_GET, require_http_methods
 from kernels.task import BadInputError, task_names
 from teams.agents import AGENTS
 from teams.launch import new_run
-from teams.models import LedgerEntry, Run
+from teams.models import LedgerEntry, Report, Run, Team
 from teams.pages import figures, words
+from teams.pages.notice import notice, notice_version
 from teams.pages.stream import stream
 from teams.supervisor import thresholds
 from teams.supervisor.consumer import wake_supervisor
@@ -31,12 +32,11 @@ STRATEGIES = (
 
 def _list() -> list[dict[str, Any]]:
     """What the table shows; a constant number of queries, but for the spark lines of runs that have one."""
-    counted = Q(reports__state="done", reports__is_verification=False) & ~Q(reports__status="judge_error")
-    runs = Run.objects.select_related("best").annotate(
-        judged=Count("reports", filter=counted, distinct=True), teams_count=Count("teams", distinct=True)
-    )
+    runs = Run.objects.select_related("best").order_by("-pk")
+    judged = dict(Report.objects.judged().order_by().values_list("run").annotate(Count("pk")))
+    teams = dict(Team.objects.order_by().values_list("run").annotate(Count("pk")))
     grants = LedgerEntry.objects.filter(unit="candidates", kind__in=("grant", "top_up"))
-    granted = dict(grants.values_list("run").annotate(sum=Sum("amount")))
+    granted = dict(grants.order_by().values_list("run").annotate(sum=Sum("amount")))
     now = timezone.now()
     return [
         {
@@ -44,8 +44,8 @@ def _list() -> list[dict[str, Any]]:
             "alive": words.alive(run, now),
             "figure": words.factor(run.best.geomean) if run.best else "–",
             "line": figures.sparkline(run) if run.best else "",
-            "judged": run.judged,
-            "teams": run.teams_count,
+            "judged": judged.get(run.pk, 0),
+            "teams": teams.get(run.pk, 0),
             "granted": granted.get(run.pk),
         }
         for run in runs
@@ -56,11 +56,14 @@ def _version() -> str:
     facts = Run.objects.aggregate(count=Count("pk"), events=Sum("last_event"), latest=Max("pk"))
     now = timezone.now()
     states = [words.alive(run, now)[:4] for run in Run.objects.open()]
-    return f"{facts['count']}-{facts['events'] or 0}-{facts['latest'] or 0}-{'.'.join(states)}"
+    return f"{facts['count']}-{facts['events'] or 0}-{facts['latest'] or 0}-{'.'.join(states)}-{notice_version()}"
 
 
 def _snapshot() -> Mapping[str, str]:
-    return {"list": render_to_string("run/list.html", {"runs": _list(), "out_of_band": True})}
+    return {
+        "notice": notice(out_of_band=True),
+        "list": render_to_string("run/list.html", {"runs": _list(), "out_of_band": True}),
+    }
 
 
 @require_GET
