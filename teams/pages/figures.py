@@ -156,7 +156,7 @@ def _fate(turn: Turn, judged: list[Judged], best: dict[int, float]) -> str:
 def _bands(run: Run, last: int) -> list[dict[str, Any]]:
     """A rectangle for each team but the first's neighbours alike, so that changes show at a glance."""
     teams = list(run.teams.all())
-    ends = [team.installed_at + 0.5 for team in teams[1:]] + [last + 0.6]
+    ends = [*(team.installed_at + 0.5 for team in teams[1:]), last + 0.6][: len(teams)]
     return [
         {"type": "rect", "xref": "x", "yref": "paper", "x0": team.installed_at + 0.5, "x1": end, "y0": 0, "y1": 1,
          "fillcolor": BAND if team.number % 2 == 0 else CLEAR, "line": {"width": 0}, "layer": "below"}
