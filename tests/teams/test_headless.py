@@ -1,54 +1,23 @@
 """The real command with the real judge: a whole run, and one that is killed again and again."""
 
 import json
-import os
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-
-
-def manage(home, *arguments, **more):
-    environment = {**os.environ, "REGROUP_HOME": str(home), "REGROUP_SECRET": "x" * 50}
-    return subprocess.Popen(
-        [sys.executable, "manage.py", *map(str, arguments)], cwd=ROOT, env=environment, text=True, **more
-    )
+from tests.processes import ROOT, calibrate, environment, judges_of, manage, rows
 
 
 @pytest.fixture
 def home(tmp_path):
     """A database of its own, and this machine's calibration if there is one."""
-    calibration = Path(os.environ.get("REGROUP_HOME") or ROOT / "var") / "calibration"
-    (tmp_path / "calibration").mkdir()
-    for file in calibration.glob("*.json") if calibration.is_dir() else ():
-        (tmp_path / "calibration" / file.name).write_bytes(file.read_bytes())
+    calibrate(tmp_path)
     assert manage(tmp_path, "migrate", "-v0").wait(60) == 0
     return tmp_path
-
-
-def rows(home, query):
-    with sqlite3.connect(home / "regroup.sqlite3", timeout=20) as database:
-        return database.execute(query).fetchall()
-
-
-def judges_of(home):
-    """Process ids of the judges that belong to this home."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            argv, environment = ((process / name).read_bytes() for name in ("cmdline", "environ"))
-        except OSError:
-            continue
-        if b"benchmarks\0serve" in argv and f"REGROUP_HOME={home}".encode() in environment.split(b"\0"):
-            found.append(process.name)
-    return found
 
 
 def check_whole(home, candidates):
@@ -67,9 +36,9 @@ def check_whole(home, candidates):
         "from teams import workspace\nfrom teams.models import Run\n"
         "print(workspace.disagreements(Run.objects.get()))"
     )
-    environment = {**os.environ, "REGROUP_HOME": str(home), "DJANGO_SETTINGS_MODULE": "teams.settings"}
+    variables = {**environment(home), "DJANGO_SETTINGS_MODULE": "teams.settings"}
     argv = [sys.executable, "-c", code]
-    done = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(argv, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
 
 
