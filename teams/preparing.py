@@ -32,6 +32,7 @@ EXTRAS = ("none", *SIZES)
 NOT_WANTED = "left out as was asked (REGROUP_EXTRAS); it starts by itself once they are installed"
 CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
 """Where torch for the CPU alone lies: the usual index has, for Linux, the one that brings several GB for GPUs."""
+QUIETLY = ("--no-input", "--progress-bar=off", "--disable-pip-version-check")
 LOOK_SECONDS = 3.0
 """How often it is looked whether somebody has installed by hand what is missing."""
 
@@ -138,7 +139,7 @@ async def _install(extra: str, log_file: Path) -> str:
 
 
 async def _pip(arguments: list[str], out: IO[bytes]) -> int:
-    argv = [sys.executable, "-m", "pip", "install", "--no-input", "--progress-bar=off", *arguments]
+    argv = [sys.executable, "-m", "pip", "install", *QUIETLY, *arguments]
     pip = await asyncio.create_subprocess_exec(
         *bound_to_us(argv), stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
     )
