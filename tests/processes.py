@@ -43,6 +43,15 @@ def processes_of(home):
     return [pid for pid, _ in _processes_of(home) if pid != str(os.getpid())]
 
 
+def family(pid):
+    """Process ids of a process's children, theirs, and so on."""
+    try:
+        children = [c for task in Path(f"/proc/{pid}/task").iterdir() for c in (task / "children").read_text().split()]
+    except OSError:
+        return []
+    return [*children, *(grandchild for child in children for grandchild in family(child))]
+
+
 def _processes_of(home):
     found = []
     for process in Path("/proc").glob("[0-9]*"):

@@ -5,9 +5,11 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.error
 import urllib.request
+from pathlib import Path
 
-from tests.processes import ROOT, environment, manage, processes_of
+from tests.processes import ROOT, environment, family, manage, processes_of
 
 
 def free_port():
@@ -20,7 +22,7 @@ class Served:
     """One instance; `start_again` goes on with the same data on the same port."""
 
     def __init__(self, home, *arguments, port=None):
-        self.home, self.arguments = home, arguments
+        self.home, self.arguments, self.family = home, arguments, []
         self.port = port or free_port()
         self.said, self.warned = home / "stdout.txt", home / "stderr.txt"
         self.start_again()
@@ -52,7 +54,7 @@ class Served:
 
     def stop(self, number=signal.SIGINT):
         """Ctrl-C, as a terminal would send it; how many seconds it took."""
-        began = time.monotonic()
+        began, self.family = time.monotonic(), family(self.process.pid)
         if self.process.poll() is None:
             self.process.send_signal(number)
         self.process.wait(30)
@@ -60,15 +62,23 @@ class Served:
 
     def kill9(self):
         """No time to tidy up."""
+        self.family = family(self.process.pid)
         self.process.kill()
         self.process.wait()
 
     def left_over(self, seconds=5):
-        """Processes that are still there after it has ended."""
+        """Processes of its family, or of its home, that are still there after it has ended."""
         deadline = time.monotonic() + seconds
-        while (left := processes_of(self.home)) and time.monotonic() < deadline:
+        while (left := [*processes_of(self.home), *filter(_is_there, self.family)]) and time.monotonic() < deadline:
             time.sleep(0.1)
         return left
+
+
+def _is_there(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):

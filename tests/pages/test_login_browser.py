@@ -27,6 +27,11 @@ def test_a_preview_uses_nothing_up(context, server, problems):
     assert problems == []
 
 
-def test_pages_keep_to_their_policy(page):
-    page.goto("/runs/new")
+@pytest.mark.parametrize("arguments", [[]])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_run_with_its_figure_keeps_to_the_policy(page):
+    page.goto("/runs/1/")
+    page.wait_for_selector(".js-plotly-plot .main-svg")
+    page.hover(".js-plotly-plot .nsewdrag")
+    page.wait_for_selector(".modebar-btn", state="attached")
     assert page.title()

@@ -30,7 +30,8 @@ def needs(monkeypatch):
 
 async def seen_until(condition, extra, seconds=60):
     """States that showed while preparing, until the condition holds; and how often the judge was called ready."""
-    states, ready = [], []
+    states: list[preparing.Preparing] = []
+    ready: list[bool] = []
     async with preparing.judge(extra, then=lambda: ready.append(True)):
         deadline = time.monotonic() + seconds
         while not condition(ready):

@@ -37,6 +37,7 @@ def test_an_empty_database_gets_a_demo_run_and_ctrl_c_leaves_nothing(server):
     wait_for(lambda: verdicts(server.home) > 1)
     assert server.stop() < 5
     assert server.process.returncode == 0
+    assert len(server.family) > 1, "the judge and the processes that it hosts"
     assert server.left_over() == []
     assert rows(server.home, "select owner from teams_run") == [("",)]
     server.start_again()
@@ -71,6 +72,7 @@ def test_an_open_stream_does_not_hold_up_the_end(page, server, problems):
     assert server.stop() < 5
     assert server.left_over() == []
     assert server.said.read_text().count("\n") == 1
+    assert "Traceback" not in (server.home / "logs" / "serve.log").read_text()
     problems.clear()
 
 

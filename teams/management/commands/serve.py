@@ -31,7 +31,7 @@ from teams.supervisor.consumer import supervisor, working
 HOST = "127.0.0.1"
 PORT = 8000
 TRIED_PORTS = 100
-GRACE_SECONDS = 1
+GRACE_SECONDS = 0.5
 """How long answers may take to end when everything stops; streams never end by themselves."""
 DEMO_CANDIDATES = 60
 
@@ -95,7 +95,7 @@ _QUIET: dict[str, Any] = {
     "access_log": False,
     "server_header": False,
     "proxy_headers": False,
-    "timeout_graceful_shutdown": GRACE_SECONDS,
+    "timeout_graceful_shutdown": 2,
 }
 
 
@@ -116,6 +116,15 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         assert sockets is not None, "they are always given"
         await self._announce(sockets[0].getsockname()[1])
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let answers end, then hang up: to a stream that is as if the browser had gone."""
+        asyncio.get_running_loop().call_later(GRACE_SECONDS, self._hang_up)
+        await super().shutdown(sockets)
+
+    def _hang_up(self) -> None:
+        for connection in list(self.server_state.connections):
+            connection.transport.close()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
