@@ -29,7 +29,7 @@ from teams.supervisor.judging import bound_to_us
 
 SIZES = {"cpu": "about 200 MB", "cuda": "several GB"}
 EXTRAS = ("none", *SIZES)
-NOT_WANTED = "left out as was asked (REGROUP_EXTRAS); it starts by itself once they are installed"
+NOT_WANTED = "left out as was asked (REGROUP_EXTRAS); once they are installed the judge starts by itself"
 CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
 """Where torch for the CPU alone lies: the usual index has, for Linux, the one that brings several GB for GPUs."""
 QUIETLY = ("--no-input", "--progress-bar=off", "--disable-pip-version-check")
@@ -39,7 +39,8 @@ LOOK_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Preparing:
-    """What is being done so that the judge can run. `failed` says why it cannot; empty while there is hope."""
+    """What is being done so that the judge can run. `failed` says why it cannot, and is empty while there is hope;
+    `log` is the path of what the installer says, empty if it was not started."""
 
     text: str
     started: str
@@ -81,8 +82,7 @@ def notice(extra: str) -> str:
         return ""
     return (
         f"The judge's packages ({', '.join(missing(extra))}: {SIZES[extra]}) are downloaded while the page is served.\n"
-        "To avoid that: Ctrl-C, then REGROUP_EXTRAS=none ./start, and install by hand: "
-        f"{Path(sys.executable).parent / 'pip'} install -e '.[{extra}]'"
+        f"To avoid that: Ctrl-C, then REGROUP_EXTRAS=none ./start, and install by hand: {_by_hand(extra)}"
     )
 
 
@@ -105,7 +105,10 @@ async def _prepare(extra: str, then: Callable[[], None]) -> None:
         await asyncio.sleep(LOOK_SECONDS)  # another process of this home is at it
     if missing(wanted):
         now = _begin(wanted)
-        why = NOT_WANTED if extra == "none" else await _install(wanted, Path(now.log))
+        if extra == "none":
+            now, why = replace(now, log=""), f"{NOT_WANTED}: {_by_hand(wanted)}"
+        else:
+            why = await _install(wanted, Path(now.log))
         while missing(wanted):
             _write(replace(now, text=f"the judge cannot run: {', '.join(missing(wanted))} missing", failed=why))
             await asyncio.sleep(LOOK_SECONDS)
@@ -134,7 +137,7 @@ async def _install(extra: str, log_file: Path) -> str:
     with log_file.open("wb") as out:
         for arguments in steps:
             if await _pip(arguments, out):
-                return f"{_last_line(log_file)} (see {log_file})"
+                return _complaint(log_file)
     return ""
 
 
@@ -150,6 +153,16 @@ async def _pip(arguments: list[str], out: IO[bytes]) -> int:
             os.killpg(pip.pid, signal.SIGKILL)
         await pip.wait()
         raise
+
+
+def _by_hand(extra: str) -> str:
+    return f"{Path(sys.executable).parent / 'pip'} install -e '.[{extra}]'"
+
+
+def _complaint(log_file: Path) -> str:
+    """The line that says what went wrong: pip's first error; or else what it said last."""
+    errors = (line for line in log_file.read_text(errors="replace").splitlines() if line.startswith("ERROR:"))
+    return next(errors, None) or _last_line(log_file)
 
 
 def _is_of(requirement: Requirement, extra: str) -> bool:

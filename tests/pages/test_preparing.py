@@ -5,6 +5,7 @@ import os
 import time
 from dataclasses import replace
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -28,17 +29,21 @@ def needs(monkeypatch):
     return say
 
 
+def is_ready(_, ready):
+    return ready
+
+
 async def seen_until(condition, extra, seconds=60):
     """States that showed while preparing, until the condition holds; and how often the judge was called ready."""
     states: list[preparing.Preparing] = []
     ready: list[bool] = []
     async with preparing.judge(extra, then=lambda: ready.append(True)):
         deadline = time.monotonic() + seconds
-        while not condition(ready):
+        while not condition(states, ready):
             assert time.monotonic() < deadline, states
+            await asyncio.sleep(0.02)
             if (now := preparing.state()) is not None and now not in states:
                 states.append(now)
-            await asyncio.sleep(0.02)
     assert preparing.state() is None, "it ends with the one who did it"
     return states, ready
 
@@ -47,7 +52,7 @@ def test_nothing_is_prepared_where_all_is_there(home, needs):
     needs('pytest>=1; extra == "cpu"', 'not-wanted-here; extra == "cuda"', "neither-extra")
     assert preparing.missing("cpu") == []
     assert preparing.notice("cpu") == ""
-    states, ready = asyncio.run(seen_until(bool, "cpu"))
+    states, ready = asyncio.run(seen_until(is_ready, "cpu"))
     assert (states, ready) == ([], [True])
 
 
@@ -56,14 +61,13 @@ def test_a_failed_install_shows_pips_last_words_and_where_the_log_is(home, needs
     assert "about 200 MB" in preparing.notice("cpu")
     assert "REGROUP_EXTRAS=none ./start" in preparing.notice("cpu")
 
-    def failed(_):
-        now = preparing.state()
-        return now is not None and now.failed
-
-    states, ready = asyncio.run(seen_until(failed, "cpu"))
+    states, ready = asyncio.run(seen_until(lambda states, _: states and states[-1].failed, "cpu"))
     assert ready == []
     assert states[0].text == "preparing the judge: installing regroup-test-nowhere==1.0 (about 200 MB)"
     assert states[0].failed == ""
+    assert states[-1].failed.startswith("ERROR: ")
+    assert "regroup-test-nowhere==1.0" in states[-1].failed
+    assert Path(states[-1].log).is_file()
 
 
 def test_what_is_installed_by_hand_is_noticed(home, needs, monkeypatch):
@@ -71,7 +75,7 @@ def test_what_is_installed_by_hand_is_noticed(home, needs, monkeypatch):
     needs('regroup-test-nowhere==1.0; extra == "cpu"')
     began = time.monotonic()
 
-    def later(ready):
+    def later(_, ready):
         if time.monotonic() - began > 0.3:
             needs('pytest>=1; extra == "cpu"')
         return ready
