@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError
 from django.urls import reverse
 
 from teams.models import LoginLink
@@ -25,7 +26,10 @@ class Command(BaseCommand):
 
     def handle(self, **options: Any) -> None:
         """Make and print it."""
-        self.stdout.write(login_url(options["port"]))
+        try:
+            self.stdout.write(login_url(options["port"]))
+        except OperationalError as error:
+            raise CommandError(f"the database cannot be used ({error}); has Regroup been started here?") from None
 
 
 def login_url(port: int) -> str:
