@@ -131,15 +131,19 @@ def team(run: Run) -> Context:
 def restructurings(run: Run) -> Context:
     """A card for each change of team, the latest first: evidence, diagnosis, change, expectation, outcome."""
     made = run.restructurings.exclude(state=Restructuring.State.KEPT).order_by("-pk")
-    cards = [_card(one) for one in made.select_related("before", "after", "command").prefetch_related("signals")]
+    cards = [
+        _card(one, run.has_ended)
+        for one in made.select_related("before", "after", "command").prefetch_related("signals")
+    ]
     return {"run": run, "cards": cards, "kept": run.restructurings.filter(state=Restructuring.State.KEPT).count()}
 
 
-def _card(made: Restructuring) -> Context:
+def _card(made: Restructuring, run_ended: bool) -> Context:
     assert made.after is not None
     before, after = made.measured.get("before"), made.measured.get("after")
     return {
         "made": made,
+        "label": made.outcome or ("cut short by the end of the run" if run_ended else "not measured yet"),
         "cause": words.CAUSES.get(made.cause, made.cause),
         "signals": [{"name": words.SIGNALS.get(s.kind, s.kind), "signal": s} for s in made.signals.all()],
         "changes": differences(made.before.design(), made.after.design()),
