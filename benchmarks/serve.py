@@ -6,7 +6,8 @@ A request is one line on standard input:
 
 `path` is a candidate's folder, `out` is where its report is written (whole, or not at all); `workloads` (`all`) and
 `stop_below` (null) are as on the command line. With a `claim` (the path of an earlier report of the same candidate) the
-request is for its verification: fresh processes, nothing stopped early. Answers are lines on standard output, each with the request's `id`:
+request is for its verification: fresh processes, nothing stopped early.
+Answers are lines on standard output, each with the request's `id`:
 
     {"id": "7", "progress": "checking: workload 3 of 47"}          at most two a second
     {"id": "7", "status": "passed", "out": "/a/report.json"}       the last: the report is there

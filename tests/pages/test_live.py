@@ -21,7 +21,9 @@ def start_run(page, candidates=40):
 
 
 def judged(tab):
-    return int(re.search(r"(\d+) candidates judged", tab.locator("#headline").inner_text())[1])
+    found = re.search(r"(\d+) candidates judged", tab.locator("#headline").inner_text())
+    assert found
+    return int(found[1])
 
 
 def wait_judged(tab, count, seconds=120):
