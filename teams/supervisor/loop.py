@@ -147,6 +147,7 @@ class Supervisor:
         if not run.claim(str(self.owner)):
             return False
         if not mine:
+            verdicts.reclaim(run)
             workspace.write_from_rows(run)
         return True
 

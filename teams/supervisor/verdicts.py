@@ -62,6 +62,14 @@ def fold(run: Run, judge: JudgeProcess | None) -> bool:
     return changed
 
 
+def reclaim(run: Run) -> None:
+    """For who takes a run over: what its last supervisor's judge had in hand is queued again, and was no try."""
+    with run.held():
+        for report in run.reports.filter(state=Report.State.JUDGING).select_related("candidate"):
+            if not workspace.report_file(report).is_file():
+                report.move(Report.State.QUEUED, tries=max(0, report.tries - 1))
+
+
 def _take(run: Run, report: Report, file: Path) -> bool:
     try:
         found = reports.read(file)

@@ -134,6 +134,20 @@ def test_what_a_dead_judge_held_is_asked_again(new, carry, judge, supervisor):
     assert run.reports.judged().count() == 5
 
 
+def test_a_supervisor_that_dies_again_and_again_is_no_failure_of_the_judge(new, carry, judge, supervisor):
+    run = new(candidates=5)
+    judge.answers = False
+    for _ in range(verdicts.MOST_TRIES + 2):
+        carry(run, lambda run: run.reports.filter(state="judging").exists())
+        Run.objects.filter(pk=run.pk).update(owner=str(Owner(Owner.here().place, 2**22 + 1, 7)))
+        judge.held.clear()
+        run.refresh_from_db()
+    judge.answers = True
+    carry(run)
+    assert set(run.reports.values_list("tries", flat=True)) == {1}
+    assert run.reports.judged().count() == 5
+
+
 def test_a_judge_that_does_not_run_ends_the_run_with_its_last_words(new, carry, judge, home):
     judge.alive = judge.answers = False
     judge.log_file = home / "judge.log"
