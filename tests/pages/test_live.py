@@ -112,6 +112,7 @@ def test_a_tab_heals_by_itself_when_the_server_dies_and_comes_back(page, context
     problems.clear()
 
 
+@pytest.mark.slow
 def test_sorting_stays_while_rows_are_replaced_and_is_in_the_address(page):
     start_run(page)
     wait_judged(page, 1)
@@ -130,7 +131,7 @@ def test_sorting_stays_while_rows_are_replaced_and_is_in_the_address(page):
     wait_text(page, "controls", "Stop by owner: requested → accepted")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_axe_finds_no_violation_on_any_page(page, scheme):
     start_run(page, candidates=4)
     wait_judged(page, 2)

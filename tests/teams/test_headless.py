@@ -61,6 +61,7 @@ def run_killed(home, kills, candidates, seed):
     return json.loads(out), reached
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_and_loses_nothing(home):
     result, _ = run_killed(home, kills=3, candidates=6, seed=1)
     assert (result["state"], result["candidates"], result["verified"]) == ("done", 6, True)
