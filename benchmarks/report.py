@@ -47,11 +47,16 @@ class Timing:
         """Speedup of each round."""
         return statistics.ratios(self.baseline_us, self.candidate_us)
 
+    @property
+    def speedup(self) -> float:
+        """The row's speedup: the median of its rounds'."""
+        return median(self.ratios)
+
     def to_json(self) -> dict[str, Any]:
         """The figures of the row and, as `rounds`, what they were made of."""
         return {
             "candidate_us": _rounded(median(self.candidate_us)), "baseline_us": _rounded(median(self.baseline_us)),
-            "baseline": self.baseline, "speedup": median(self.ratios),
+            "baseline": self.baseline, "speedup": self.speedup,
             "interval_95": statistics.row_interval(self.ratios),
             "rounds": {"candidate_us": self.candidate_us, "baseline_us": self.baseline_us},
         }  # fmt: skip

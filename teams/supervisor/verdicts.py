@@ -135,7 +135,7 @@ def _tell(run: Run, kind: str, report: Report, **more: object) -> None:
 def _figures(run: Run, found: reports.Report) -> dict[str, object]:
     summary = found.summary()
     everything = found.conditions.get("workloads") == "all"
-    ratios = {workload: statistics.summarise({workload: r}).geomean for workload, r in found.ratios().items()}
+    ratios = {row.workload: row.scopes[RUN_ONLY].speedup for row in found.rows if RUN_ONLY in row.scopes}
     smoke = load_task(run.task).smoke
     on_smoke = [ratio for workload, ratio in ratios.items() if workload.startswith(smoke)]
     full = summary if everything else None

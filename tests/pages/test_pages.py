@@ -28,7 +28,7 @@ def visitor(client, db):
 
 @pytest.fixture
 def done(new, carry):  # noqa: F811
-    return carry(new(candidates=40))
+    return carry(new(candidates=30))
 
 
 @pytest.mark.parametrize("name", ["runs", "new_run", "runs_stream", "run", "run_stream", "command", "speedups"])
@@ -176,7 +176,7 @@ def test_every_kind_of_event_is_told_in_a_sentence(new, carry):  # noqa: F811
 def test_the_figure_has_a_point_for_each_candidate_a_band_for_each_team_and_a_mark_for_each_change(done):
     figure = figures.run_figure(done)
     points = sum(len(t["x"]) for t in figure["data"] if t.get("mode") == "markers")
-    assert points == done.reports.judged().count() == 40
+    assert points == done.reports.judged().count() == 30
     assert len([s for s in figure["layout"]["shapes"] if s["type"] == "rect"]) == done.teams.count()
     marks = {a["name"] for a in figure["layout"]["annotations"]}
     assert marks == {f"restructuring-{r.pk}" for r in done.restructurings.exclude(after=None)}

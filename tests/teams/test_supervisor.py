@@ -35,9 +35,9 @@ def test_a_run_spends_its_budget_and_ends_with_a_verified_best(new, carry, strat
 
 
 def test_only_an_evolving_team_changes(new, carry):
-    assert carry(new(strategy="evolving", candidates=50)).teams.count() > 1
+    assert carry(new(strategy="evolving", candidates=36)).teams.count() > 1
     for strategy in ("fixed", "single"):
-        run = carry(new(strategy=strategy, candidates=50))
+        run = carry(new(strategy=strategy, candidates=20))
         assert run.teams.count() == 1
         assert run.signals.exists(), "its signals are seen all the same"
 
@@ -74,7 +74,7 @@ def test_all_strategies_start_from_the_same_candidate(new, carry):
 
 def test_verifications_are_paid_in_seconds_and_never_in_candidates(new, carry, judge):
     judge.seconds = 9.0
-    run = carry(new(candidates=None, minutes=20))
+    run = carry(new(candidates=None, minutes=6))
     assert run.reports.filter(is_verification=True).exists()
     assert run.ledger.spent("seconds") == pytest.approx(9.0 * run.reports.filter(state="done").count())
     assert run.ledger.outstanding("seconds") == pytest.approx(0)
