@@ -109,6 +109,7 @@ DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": HOME / "regroup.sqlite3",
+        "TEST": {"NAME": HOME / "test.sqlite3"},  # a file, as in earnest: one in memory locks otherwise
         # Without these 366 of 600 concurrent writes failed with "database is locked", with them none.
         "OPTIONS": {
             "timeout": 20,

@@ -37,9 +37,9 @@ def run_figure(run: Run) -> dict[str, Any]:
         figure.add_trace(trace)
     last = max(len(progress.judged), 1)
     figure.update_layout(
-        height=430 + 34 * len(lanes), margin={"l": 90, "r": 20, "t": 36, "b": 46},
+        height=430 + 34 * len(lanes), margin={"l": 90, "r": 20, "t": 60, "b": 46},
         barmode="overlay", hovermode="closest",
-        uirevision=run.pk, legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}, template="none",
+        uirevision=run.pk, legend={"orientation": "h", "y": 1.07, "yanchor": "bottom", "x": 0}, template="none",
         xaxis={"title": "candidates judged", "anchor": "y2", "range": [0.4, last + 0.6], "zeroline": False},
         yaxis={"title": "× the baseline", "type": "log", "domain": [0.36, 1], "dtick": "D2", "zeroline": False},
         yaxis2={"domain": [0, 0.3], "categoryorder": "array", "categoryarray": lanes[::-1], "zeroline": False,
@@ -174,9 +174,9 @@ def _baseline(last: int) -> dict[str, Any]:
 def _marks(run: Run) -> list[dict[str, Any]]:
     """A mark for each restructuring; run.js opens its card when it is clicked."""
     return [
-        {"x": made.after.installed_at + 0.5, "y": 1, "xref": "x", "yref": "paper", "yanchor": "top", "showarrow": False,
-         "text": f"▼ team {made.after.number}", "name": f"restructuring-{made.pk}", "captureevents": True,
-         "hovertext": f"{made.cause.replace('_', ' ')}, {made.outcome or 'not measured yet'}"}
+        {"x": made.after.installed_at + 0.5, "y": 1, "xref": "x", "yref": "paper", "yanchor": "bottom",
+         "showarrow": False, "text": f"▼ team {made.after.number}", "name": f"restructuring-{made.pk}",
+         "captureevents": True, "hovertext": f"{made.cause.replace('_', ' ')}, {made.outcome or 'not measured yet'}"}
         for made in run.restructurings.exclude(after=None).select_related("after")
         if made.after
     ]  # fmt: skip

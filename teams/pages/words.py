@@ -68,7 +68,9 @@ def sentence(event: Event) -> str:
 
 def _verdict(d: Mapping[str, Any]) -> str:
     score = f": {factor(d['smoke_geomean'])} on the smoke workloads" if d.get("smoke_geomean") else ""
-    message = f" – {str(d['message']).splitlines()[0][:140]}" if d.get("message") and not score else ""
+    lines = str(d.get("message") or "").splitlines() if not score else []
+    said = next((line for line in lines if "error: " in line), lines[0] if lines else "")
+    message = f" – {said.rpartition('error: ')[2][:140]}" if said else ""
     return f"candidate {d['candidate']} {STATUSES.get(d['status'], d['status'])}{score}{message}"
 
 

@@ -105,7 +105,7 @@ def _add(team: TeamDesign, progress: Progress, key: str, phase: int | None = Non
     if len(team.seats) >= CROWD and (weakest := least_useful(team, progress)) is not None:
         operations.append({"op": "remove_role", "key": weakest})
         seats.remove(weakest)
-    share = round(1 / len(seats), 4)
+    share = 10_000 // len(seats) / 10_000  # rounded down: together they must not exceed 1
     return [*operations, {"op": "set_shares", "shares": dict.fromkeys(seats, share)}]
 
 

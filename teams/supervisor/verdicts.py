@@ -75,7 +75,7 @@ def _take(run: Run, report: Report, file: Path) -> bool:
         found = reports.read(file)
     except BadInputError as error:
         return _ask_again(run, report, str(error))
-    if found.status == "judge_error" and report.tries < MOST_TRIES:
+    if found.status == "judge_error":
         return _ask_again(run, report, found.message)
     with run.held():
         return _store(run, report, found)
@@ -94,12 +94,11 @@ def _ask_again(run: Run, report: Report, why: str) -> bool:
 
 
 def _store(run: Run, report: Report, found: reports.Report) -> bool:
-    charged = found.status != "judge_error"
-    counted = run.reports.judged().count() + (charged and not report.is_verification)
+    counted = run.reports.judged().count() + (not report.is_verification)
     if not report.move(Report.State.DONE, given_at=timezone.now(), at_candidate=counted, **_figures(run, found)):
         return False
     WorkloadResult.objects.bulk_create(_rows(report, found))
-    budget.settle(run, report.pk, found.seconds.get("total", 0.0), charged=charged)
+    budget.settle(run, report.pk, found.seconds.get("total", 0.0), charged=True)
     if report.is_verification:
         _store_verification(run, report, found)
     else:
@@ -179,7 +178,7 @@ def failure_of(found: reports.Report) -> str:
     if found.status in ("passed", "partial"):
         return ""
     first = next((h for h in found.holdouts if h["status"] != "passed"), None)
-    where = f"{first['status']} on hold-out {first['name']}: {first['message']}" if first else _message(found)
+    where = f"{first['status']} on {first['name']}: {first['message']}" if first else _message(found)
     lines = where.splitlines() or [""]
     said = next((line for line in lines if "error: " in line), lines[0])
     text = re.sub(r"\[[^\]]*\]|-?\d[\d,.e+-]*|/\S+", "#", said.rpartition("error: ")[2])

@@ -117,6 +117,8 @@ def test_the_judges_own_failure_is_asked_again_and_charged_to_nobody(new, carry,
     assert len(tries) == verdicts.MOST_TRIES
     report = run.reports.get(candidate__number=3)
     assert (report.status, report.message) == ("judge_error", "the floor does not run here")
+    taught = {pk for record in run.records.all() for pk in record.evidence}
+    assert report.pk not in taught, "it says nothing of the candidate"
     assert run.reports.judged().count() == 8
     assert run.candidates.count() == 9
 
