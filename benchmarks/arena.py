@@ -63,9 +63,11 @@ def size_of(spec: TensorSpec) -> int:
     return math.prod(spec.shape) * ITEM_BYTES[spec.dtype]
 
 
-def place(specs: Mapping[str, TensorSpec], rng: random.Random) -> dict[str, Place]:
-    """Lay tensors one after another, from a random start and with random gaps; within `room_for` them."""
-    at, places = ALIGN * rng.randrange(SLACK // ALIGN), {}
+def place(
+    specs: Mapping[str, TensorSpec], rng: random.Random, *, base: int = 0, slack: int = SLACK
+) -> dict[str, Place]:
+    """Lay tensors one after another, from a random start and with random gaps; within `room_for` them, from `base`."""
+    at, places = base + ALIGN * rng.randrange(slack // ALIGN), {}
     for name, spec in specs.items():
         places[name] = (at, spec)
         at += -(-size_of(spec) // ALIGN) * ALIGN + ALIGN * rng.randrange(1, 16)

@@ -1,46 +1,41 @@
 """A machine made ready to judge one task: memory, contents, the baseline's process; and the one way to make a call.
 
-Why the clock cannot be cheated (`Bench.call`): the child is told the addresses of a call, then its CPU clock is
-read, then the contents are written, then it may go; when it answers, its outputs are copied away, then the clock is
-read again. Work done before the contents exist is useless, work done after the copy is lost, and all between is counted
-whatever the child does to its own clocks. It has one thread and no helpers, so there is nobody else to do the work.
+What every device shares is here; `cpu.py` and `cuda.py` hold memory, clock and rhythm of theirs. In both, contents of
+a call are written when its process is already waiting for it, and outputs are copied away before anything else happens:
+work done before the contents exist is useless, work done after the copy is lost.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import secrets
 import shutil
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from benchmarks import arena, build, sandbox
-from benchmarks.arena import Arena, Place
-from benchmarks.candidate import Candidate, Source, lay_out, read
+from benchmarks import sandbox
+from benchmarks.candidate import Candidate, Language, Source, lay_out, read
 from benchmarks.worker import CandidateError, JudgeError, Worker, inside_sha256, load
-from kernels.task import Source as Contents
-from kernels.task import Task, TensorSpec, Workload
+from kernels.task import BadInputError, Task, TensorSpec, Workload
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from benchmarks.trial import Trial
+
 Progress = Callable[[str], None]
-Meanwhile = Callable[[Mapping[str, "Tensor"]], None]
+Refer = Callable[[Mapping[str, "Tensor"]], None]
 FLOOR = "floor"
-WASH_BYTES = 4 << 20
-"""Written before each call, so that second-level caches hold the same nothing whatever went before (2 MB here)."""
 
 
-def _nothing(_: Mapping[str, Tensor]) -> None:
-    """For a call during which the parent waits."""
+def nothing(_: Mapping[str, Tensor]) -> None:
+    """For a call whose outputs nobody compares."""
 
 
 @dataclass(frozen=True)
@@ -53,48 +48,68 @@ class Side:
 
 @dataclass(frozen=True)
 class Call:
-    """One finished call: its inputs (until the next call), its outputs as they were when it answered, CPU time, and
-    wall time from go to answer."""
+    """One finished call: its inputs (until the next call), its outputs as they were when it answered, and its times in
+    microseconds: `us` by the device's clock (scope run_only), `wall_us` of the whole call where that was measured,
+    `plan_us` of plan() where that is timed apart."""
 
     workload: Workload
     tensors: Mapping[str, Tensor]
     outputs: Mapping[str, Tensor]
-    cpu_us: float
-    wall_us: float
+    us: float
+    wall_us: float | None = None
+    plan_us: float | None = None
 
 
-class Bench:
+@dataclass(frozen=True)
+class Rhythm:
+    """How a device's times are taken: rounds over all workloads, calls of each side in one visit to a workload, what
+    a visit's calls come to, and how long workloads whose rounds disagree are visited again (seconds, on a machine that
+    does nothing else and on one that does, for all workloads)."""
+
+    rounds: int
+    block_us: float
+    most_calls: int
+    least_calls: int
+    of_visit: Callable[[Sequence[float]], float]
+    quiet_seconds: float
+    busy_seconds: float
+
+    def calls(self, baseline_us: float) -> int:
+        """Calls of each side in one visit."""
+        return max(self.least_calls, min(self.most_calls, round(self.block_us / baseline_us)))
+
+
+class Bench(ABC):
     """Everything that judging one task on one device shares between candidates. Use as a context manager."""
 
-    def __init__(
-        self, task: Task, device: str, *, choice: sandbox.Choice = "auto", progress: Progress = lambda _: None
-    ) -> None:
-        self.task, self.device, self.progress = task, device, progress
-        self.box = sandbox.choose(choice)
+    device: ClassVar[str]
+    """torch's name of the kind of device."""
+    clock: ClassVar[str]
+    """What times are read from, as reports say it."""
+    rhythm: ClassVar[Rhythm]
+    scopes: ClassVar[tuple[str, ...]]
+    """Scopes that it measures."""
+    wall_apart: ClassVar[bool]
+    """Does the wall time of a whole call need a call of its own?"""
+    compiles_late: ClassVar[bool]
+    """Do candidates compile themselves when they are called first?"""
+    suspicious: ClassVar[float]
+    """A speedup above this is held up as a finding: nothing honest came near it."""
+
+    def __init__(self, task: Task, *, choice: sandbox.Choice = "auto", progress: Progress = lambda _: None) -> None:
+        self.task, self.progress = task, progress
+        self.box = self.choose_box(choice)
         self.seed = secrets.randbits(62)
         self.rng = random.Random(self.seed)
-        self.workloads = task.workloads(device)
-        self._cpu = self.rng.choice(sorted(os.sched_getaffinity(0)))
+        self.workloads = task.workloads(self.device)
         self._inside = inside_sha256()
-        self._scratch = Path(tempfile.mkdtemp(prefix="regroup-judge-"))
-        self._scratch.chmod(0o755)
-        holdouts = task.holdouts(device, 0)
-        layouts = [task.tensors(w) for w in (*self.workloads, *holdouts)]
-        self.inputs = Arena(arena.room_for([_with_role(s, inputs=True) for s in layouts]), sealed=True)
-        self._output_bytes = arena.room_for([_with_role(s, inputs=False) for s in layouts])
-        self._arenas: list[Arena] = [self.inputs]
+        self.scratch = Path(tempfile.mkdtemp(prefix="regroup-judge-"))
+        self.scratch.chmod(0o755)
+        holdouts = task.holdouts(self.device, 0)
+        self.layouts = [task.tensors(w) for w in (*self.workloads, *holdouts)]
         self._workers: list[Worker] = []
         self._met: set[str] = set()
         self._hosts: dict[bool, tuple[Worker, set[str]]] = {}
-        self._host(twin=False)  # it imports torch beside all that comes first
-
-    @cached_property
-    def _contents(self) -> tuple[Contents, Tensor]:
-        """Where calls get their contents, and what washes the caches; made when first needed, since it needs torch."""
-        import torch  # noqa: PLC0415
-
-        torch.set_num_threads(1)  # the children have a core of their own; a second thread here would sit on it
-        return self.task.source(self.device, self.rng.getrandbits(62)), torch.zeros(WASH_BYTES, dtype=torch.uint8)
 
     def __enter__(self) -> Bench:
         return self
@@ -103,9 +118,54 @@ class Bench:
         for worker in self._workers:
             if worker.alive:
                 worker.close()
-        for memory in self._arenas:
-            memory.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    @abstractmethod
+    def device_name(self) -> str:
+        """The device as reports name it: two reports whose names differ are never compared."""
+
+    @abstractmethod
+    def baseline_version(self, source: Source) -> str:
+        """What a baseline stands on, and the hash of the program that calls it."""
+
+    @abstractmethod
+    def tools(self) -> dict[str, str]:
+        """Versions of compilers and drivers, for a report's environment."""
+
+    @abstractmethod
+    def choose_box(self, choice: sandbox.Choice) -> sandbox.Sandbox:
+        """The sandbox in force on this device."""
+
+    @abstractmethod
+    def start_worker(self, folders: Iterable[Path], language: Language, *, ours: bool = False) -> Worker:
+        """A fresh sandboxed process that sees these folders. `ours`: it is to host baselines, which may use more."""
+
+    @abstractmethod
+    def call(
+        self,
+        side: Side,
+        workload: Workload,
+        limit_s: float,
+        *,
+        refer: Refer = nothing,
+        timed: bool = False,
+        wall: bool = False,
+        companion: Side | None = None,
+    ) -> Call:
+        """Let a side make one call on fresh contents.
+
+        `refer` is shown the inputs, to compute what the outputs should be. `timed`: the call's time will count.
+        `wall`: measure the whole call as Python sees it, where that is not `us` itself. A `companion` makes the same
+        call (only where nothing is timed). Errors: `CandidateError`.
+        """
+
+    @abstractmethod
+    def measuring(self) -> AbstractContextManager[None]:
+        """While anything is timed."""
+
+    def audit(self, trial: Trial, workloads: Sequence[Workload]) -> bool:
+        """Bear the times out by a clock that the candidate cannot reach, where they were not read from one."""
+        return True
 
     def is_untouched(self) -> bool:
         """Is the program that hosts candidates still the one that this bench began with?"""
@@ -113,15 +173,10 @@ class Bench:
 
     def lay_out(self, source: Source) -> Candidate:
         """Copy a source where the sandbox may show it; every candidate gets a folder of its own."""
-        return lay_out(source, self._scratch / f"{len(list(self._scratch.iterdir()))}-{source.sha256[:12]}")
+        return lay_out(source, self.scratch / f"{len(list(self.scratch.iterdir()))}-{source.sha256[:12]}")
 
-    def start_worker(self, folders: Iterable[Path], *, torch: bool) -> Worker:
-        """A fresh sandboxed process that sees these folders (and torch, if it is to host PyTorch programs)."""
-        outputs = Arena(self._output_bytes, sealed=False)
-        self._arenas.append(outputs)
-        worker = Worker(
-            self.box, self.inputs, outputs, torch=torch, visible=list(folders), cpu=self._cpu, cwd=self._scratch
-        )
+    def kept(self, worker: Worker) -> Worker:
+        """Remember a worker, to end it when the bench is left."""
         self._workers.append(worker)
         return worker
 
@@ -139,8 +194,13 @@ class Bench:
 
     def _host(self, twin: bool) -> tuple[Worker, set[str]]:
         if twin not in self._hosts or not self._hosts[twin][0].alive:
-            self._hosts[twin] = (self.start_worker([self.task.folder / "baselines"], torch=True), set())
+            worker = self.start_worker([self.task.folder / "baselines"], "pytorch", ours=True)
+            self._hosts[twin] = (worker, set())
         return self._hosts[twin]
+
+    def warm_up(self) -> None:
+        """Start the baselines' process: it imports torch beside all that comes first."""
+        self._host(twin=False)
 
     def renew(self) -> None:
         """Give the baselines a fresh process, which imports torch beside what comes next."""
@@ -149,7 +209,7 @@ class Bench:
                 worker.close()
         self._hosts.clear()
         self._met.clear()
-        self._host(twin=False)
+        self.warm_up()
 
     def meets(self, workload: Workload) -> bool:
         """Is this the first time that the baselines' process is to see this workload? It is not, after this."""
@@ -157,82 +217,41 @@ class Bench:
         self._met.add(workload.id)
         return first
 
-    @contextmanager
-    def on_one_core(self) -> Iterator[None]:
-        """The parent moves to the children's core for as long as it times them; they never work at once."""
-        before = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, {self._cpu})
-        try:
-            yield
-        finally:
-            os.sched_setaffinity(0, before)
-
     def floor_side(self) -> Side | None:
         """A kernel that only reads, where the task has one and it can be built here."""
         path = self.task.floor(self.device)
-        if path is None or build.compiler() is None:
+        if path is None or not self.can_build(source := read(path)):
             return None
-        candidate = self.lay_out(read(path))
-        build.build(candidate, self.box)
-        worker = self.start_worker([candidate.folder], torch=False)
+        candidate = self.lay_out(source)
+        self.build(candidate)
+        worker = self.start_worker([candidate.folder], source.language)
         load(worker, FLOOR, candidate)
         return Side(worker, FLOOR)
 
-    def call(
-        self,
-        side: Side,
-        workload: Workload,
-        limit_s: float,
-        *,
-        meanwhile: Meanwhile = _nothing,
-        companion: Side | None = None,
-    ) -> Call:
-        """Let a side make one call on fresh contents; see the top of this file for the order of the steps.
+    @abstractmethod
+    def can_build(self, source: Source) -> bool:
+        """Is there a compiler for it here?"""
 
-        Where nothing is timed, `meanwhile` is done here during the call, and a `companion` makes the same call.
-        """
-        source, washer = self._contents
-        specs = self.task.tensors(workload)
-        places = arena.place(_with_role(specs, inputs=True), self.rng)
-        tensors = self.inputs.tensors(places)
-        source.fill_plan(workload, tensors)
-        sides = [side, companion] if companion else [side]
-        targets = [self._announce(s, workload, places, _with_role(specs, inputs=False)) for s in sides]
-        side.worker.settle()
-        clock = side.worker.cpu_ns()
-        source.fill(workload, tensors)
-        for tensor in targets[0].values():
-            tensor.fill_(float("nan"))
-        washer.add_(1)
-        begin = time.perf_counter_ns()
-        for s in reversed(sides):
-            s.worker.go()
-        try:
-            meanwhile(tensors)
-            side.worker.finish(limit_s)
-            wall = time.perf_counter_ns() - begin
-            outputs = {name: tensor.clone() for name, tensor in targets[0].items()}
-            side.worker.settle()
-            cpu = side.worker.cpu_ns() - clock
-        finally:
-            if companion:
-                _finish_companion(companion, limit_s)
-        return Call(workload, tensors, outputs, cpu / 1e3, wall / 1e3)
-
-    def _announce(
-        self, side: Side, workload: Workload, inputs: Mapping[str, Place], specs: Mapping[str, TensorSpec]
-    ) -> dict[str, Tensor]:
-        places = arena.place(specs, self.rng)
-        side.worker.prepare(side.slot, self.task, workload, inputs, places)
-        return side.worker.outputs.tensors(places)
+    @abstractmethod
+    def build(self, candidate: Candidate) -> dict[str, Any]:
+        """Stage `build`: what the compiler noted, for the profile. Errors: `CandidateError`."""
 
 
-def _finish_companion(side: Side, limit_s: float) -> None:
-    try:
-        side.worker.finish(limit_s)
-    except CandidateError as error:
-        raise JudgeError(f"baseline {side.slot}: {error.message}") from None
+def open_bench(
+    task: Task, device: str, *, choice: sandbox.Choice = "auto", progress: Progress = lambda _: None
+) -> Bench:
+    """The bench for this device; `BadInputError` if there is no such device here."""
+    if device == "cpu":
+        from benchmarks.cpu import CpuBench  # noqa: PLC0415 - each device's module only where it is used
+
+        return CpuBench(task, choice=choice, progress=progress)
+    if device == "cuda":
+        from benchmarks.cuda import CudaBench  # noqa: PLC0415
+
+        return CudaBench(task, choice=choice, progress=progress)
+    raise BadInputError(f"--device: must be cpu or cuda, not {device!r}")
 
 
-def _with_role(specs: Mapping[str, TensorSpec], *, inputs: bool) -> dict[str, TensorSpec]:
+def with_role(specs: Mapping[str, TensorSpec], *, inputs: bool) -> dict[str, TensorSpec]:
+    """The specs of inputs (those that plan() sees, too), or of outputs."""
     return {name: spec for name, spec in specs.items() if (spec.role != "output") == inputs}

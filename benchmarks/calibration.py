@@ -9,23 +9,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks.bench import FLOOR, Bench, Side
 from benchmarks.candidate import read
+from benchmarks.paths import home
 from benchmarks.report import PROTOCOL
 from benchmarks.worker import CandidateError, JudgeError
 from kernels.task import Workload
 
 ROUNDS = 3
 LIMIT_S = 60.0
-ROOT = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -38,25 +36,9 @@ class Standard:
     floor_us: float | None
 
 
-def device_name() -> str:
-    """The processor as /proc/cpuinfo names it, with family and model, since names alone are vague on some hosts."""
-    facts: dict[str, str] = {}
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        key, _, value = line.partition(":")
-        facts.setdefault(key.strip(), value.strip())
-    name = facts.get("model name", platform.machine())
-    if "model" in facts:
-        name += f" (family {facts.get('cpu family', '?')} model {facts['model']})"
-    return f"{name}, 1 thread"
-
-
 def baseline_versions(bench: Bench) -> dict[str, str]:
-    """Name and version of each baseline: torch's version and the hash of the program that calls it."""
-    torch_version = version("torch")
-    return {
-        name: f"torch {torch_version}, {read(path).sha256[:12]}"
-        for name, path in bench.task.baselines(bench.device).items()
-    }
+    """Name and version of each baseline."""
+    return {name: bench.baseline_version(read(path)) for name, path in bench.task.baselines(bench.device).items()}
 
 
 def calibrate(bench: Bench, workloads: Sequence[Workload]) -> dict[str, Standard]:
@@ -64,7 +46,7 @@ def calibrate(bench: Bench, workloads: Sequence[Workload]) -> dict[str, Standard
     key = {
         "protocol": PROTOCOL,
         "task": bench.task.name,
-        "device": device_name(),
+        "device": bench.device_name(),
         "baselines": baseline_versions(bench),
     }
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
@@ -83,11 +65,6 @@ def calibrate(bench: Bench, workloads: Sequence[Workload]) -> dict[str, Standard
     return {w.id: kept[w.id] for w in workloads}
 
 
-def home() -> Path:
-    """Where data is kept: $REGROUP_HOME, or `var` beside the packages."""
-    return Path(os.environ.get("REGROUP_HOME") or ROOT / "var")
-
-
 def _read(path: Path, baselines: set[str]) -> dict[str, Standard]:
     """The kept standards; none if there is no file or it is damaged: then they are measured again."""
     try:
@@ -104,10 +81,10 @@ def _is_sound(s: Standard, baselines: set[str]) -> bool:
 
 
 def _measure(bench: Bench, workloads: Sequence[Workload]) -> dict[str, Standard]:
-    sides = {name: bench.baseline_side(name) for name in bench.task.baselines(bench.device)}
+    sides = _baselines(bench)
     floor = bench.floor_side()
     standards: dict[str, Standard] = {}
-    with bench.on_one_core():
+    with bench.measuring():
         for i, workload in enumerate(workloads):
             bench.progress(f"calibrating the baselines (once for this machine): {i + 1} of {len(workloads)}")
             standards[workload.id] = _standard(bench, workload, sides, floor)
@@ -116,22 +93,40 @@ def _measure(bench: Bench, workloads: Sequence[Workload]) -> dict[str, Standard]
     return standards
 
 
+def _baselines(bench: Bench) -> dict[str, Side]:
+    """Those that can be loaded here; `JudgeError` if none can."""
+    sides, errors = {}, []
+    for name in bench.task.baselines(bench.device):
+        try:
+            sides[name] = bench.baseline_side(name)
+        except JudgeError as error:
+            errors.append(str(error))
+    if not sides:
+        raise JudgeError("; ".join(errors))
+    return sides
+
+
 def _standard(bench: Bench, workload: Workload, sides: Mapping[str, Side], floor: Side | None) -> Standard:
-    """The sides take turns, as they do when a candidate is timed."""
+    """The sides take turns, as they do when a candidate is timed. A first call of each is for correctness alone."""
     times: dict[str, list[float]] = {name: [] for name in (*sides, FLOOR)}
-    errors: dict[str, float] = {}
-    items = range(len(bench.task.items(workload)))
-    everyone = {**sides, **({FLOOR: floor} if floor else {})}
-    for i in range(ROUNDS):
-        for name, side in everyone.items():
-            call = bench.call(side, workload, LIMIT_S)
-            times[name].append(call.cpu_us)
-            if i > 0 or name == FLOOR:
-                continue
-            expected = bench.task.reference(workload, call.tensors, items)
-            if bench.task.mismatch(workload, call.outputs, expected, items, 0.0) is None:
-                errors[name] = bench.task.rmse(call.outputs, expected)
+    errors = {name: rmse for name, side in sides.items() if (rmse := _rmse(bench, workload, side)) is not None}
     if not errors:
         raise JudgeError(f"no baseline is right on workload {workload.id}")
+    everyone = {**{name: sides[name] for name in errors}, **({FLOOR: floor} if floor else {})}
+    for _ in range(max(ROUNDS, bench.rhythm.least_calls)):
+        for name, side in everyone.items():
+            times[name].append(bench.call(side, workload, LIMIT_S, timed=True).us)
     best = min(errors, key=lambda name: median(times[name]))
     return Standard(best, median(times[best]), errors[best], median(times[FLOOR]) if floor else None)
+
+
+def _rmse(bench: Bench, workload: Workload, side: Side) -> float | None:
+    """Error of a baseline; None if it is wrong."""
+    items = range(len(bench.task.items(workload)))
+    expected: dict[str, Any] = {}
+    call = bench.call(
+        side, workload, LIMIT_S, refer=lambda t: expected.update(bench.task.reference(workload, t, items))
+    )
+    if bench.task.mismatch(workload, call.outputs, expected, items, 0.0) is not None:
+        return None
+    return bench.task.rmse(call.outputs, expected)

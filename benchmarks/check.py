@@ -66,7 +66,7 @@ def _call(trial: Trial, workload: Workload, limit: float, baseline_rmse: float, 
 
     try:
         side = trial.side(workload)
-        call = bench.call(side, workload, limit, meanwhile=refer, companion=companion)
+        call = bench.call(side, workload, limit, refer=refer, companion=companion)
         side.worker.check_alone()
     except CandidateError as error:
         return Mismatch(error.status, error.message)
@@ -77,22 +77,32 @@ def _call(trial: Trial, workload: Workload, limit: float, baseline_rmse: float, 
     return bench.task.mismatch(workload, call.outputs, expected, items, baseline_rmse)
 
 
-def check_timed(bench: Bench, call: Call, standard: Standard) -> Mismatch | None:
-    """Are a timed call's outputs all there, and is a part of them right? Which part, is drawn when it is over."""
-    for name, tensor in call.outputs.items():
-        if tensor.isnan().any():
-            return Mismatch("wrong_result", f"{name} has elements that were left unwritten, or are NaN")
-    keys = bench.task.items(call.workload)
-    order = list(range(len(keys)))
-    bench.rng.shuffle(order)
-    chosen: list[int] = []
-    for item in order:
-        if chosen and sum(keys[i] for i in chosen) + keys[item] > TIMED_KEYS:
-            break
-        chosen.append(item)
-    expected = bench.task.reference(call.workload, call.tensors, chosen)
-    outputs = {name: tensor[chosen] for name, tensor in call.outputs.items()}
-    return bench.task.mismatch(call.workload, outputs, expected, chosen, standard.rmse)
+class Sample:
+    """A part of a timed call's outputs, drawn where the kernel cannot see it, and what it should be."""
+
+    def __init__(self, bench: Bench, workload: Workload) -> None:
+        self._task, self._workload = bench.task, workload
+        keys = self._task.items(workload)
+        order = list(range(len(keys)))
+        bench.rng.shuffle(order)
+        self._chosen: list[int] = []
+        for item in order:
+            if self._chosen and sum(keys[i] for i in self._chosen) + keys[item] > TIMED_KEYS:
+                break
+            self._chosen.append(item)
+        self._expected: dict[str, Tensor] = {}
+
+    def refer(self, tensors: Mapping[str, Tensor]) -> None:
+        """Compute what the part should be."""
+        self._expected = self._task.reference(self._workload, tensors, self._chosen)
+
+    def mismatch(self, call: Call, standard: Standard) -> Mismatch | None:
+        """Are the outputs all there, and is the part right?"""
+        for name, tensor in call.outputs.items():
+            if tensor.isnan().any():
+                return Mismatch("wrong_result", f"{name} has elements that were left unwritten, or are NaN")
+        outputs = {name: tensor[self._chosen] for name, tensor in call.outputs.items()}
+        return self._task.mismatch(self._workload, outputs, self._expected, self._chosen, standard.rmse)
 
 
 def as_row_status(status: str) -> RowStatus:

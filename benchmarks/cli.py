@@ -23,7 +23,7 @@ from benchmarks import candidate, table
 from benchmarks import compare as comparison
 from benchmarks import report as reports
 from benchmarks.attacks import suite
-from benchmarks.bench import Bench
+from benchmarks.bench import open_bench
 from benchmarks.judge import judge, verify
 from benchmarks.report import Report
 from benchmarks.serve import Progress, select, serve
@@ -85,7 +85,7 @@ def _task_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def _machine(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", choices=("cpu",), default="cpu")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--sandbox", choices=("auto", "required", "off"), default="auto")
 
 
@@ -115,7 +115,7 @@ def _judge(arguments: argparse.Namespace) -> int:
     task = load_task(arguments.task)
     source = candidate.read(arguments.path)
     workloads = select(task, arguments.device, arguments.workloads)
-    with Bench(task, arguments.device, choice=arguments.sandbox, progress=progress) as bench:
+    with open_bench(task, arguments.device, choice=arguments.sandbox, progress=progress) as bench:
         report = judge(bench, source, workloads, stop_below=arguments.stop_below, command=arguments.command_line)
         if arguments.verify and report.status == "passed":
             report = verify(bench, source, report, command=arguments.command_line)
@@ -127,7 +127,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         print(json.dumps(answer), flush=True)
 
     told = Progress(say)
-    with Bench(load_task(arguments.task), arguments.device, choice=arguments.sandbox, progress=told) as bench:
+    with open_bench(load_task(arguments.task), arguments.device, choice=arguments.sandbox, progress=told) as bench:
         serve(bench, sys.stdin, say, told)
     return 0
 
@@ -137,7 +137,7 @@ def _aa(arguments: argparse.Namespace) -> int:
     workloads = select(task, arguments.device, arguments.workloads)
     statuses = []
     for i in range(arguments.runs):
-        with Bench(task, arguments.device, choice=arguments.sandbox, progress=progress) as bench:
+        with open_bench(task, arguments.device, choice=arguments.sandbox, progress=progress) as bench:
             report = judge(bench, None, workloads, command=arguments.command_line)
         out = arguments.out
         if out is not None and arguments.runs > 1:

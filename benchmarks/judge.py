@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
-from benchmarks import build, profile, screen, statistics, timing
+from benchmarks import profile, screen, statistics, timing
 from benchmarks.bench import Bench
-from benchmarks.calibration import baseline_versions, calibrate, device_name
+from benchmarks.calibration import baseline_versions, calibrate
 from benchmarks.candidate import Source
 from benchmarks.check import check_holdouts, check_row
 from benchmarks.report import PROTOCOL, RUN_ONLY, Report, Row, Status
@@ -96,7 +96,7 @@ def _judge(
         with stages.stage("build"):
             bench.progress("building")
             candidate = bench.lay_out(source)
-            notes = build.build(candidate, bench.box)
+            notes = bench.build(candidate)
     with stages.stage("calibrate"):
         standards = calibrate(bench, workloads)
     trial = Trial(bench, candidate, standards, {row.workload: row for row in report.rows})
@@ -105,6 +105,7 @@ def _judge(
             trial.side(workloads[0])
     for row in report.rows:
         row.floor_us = standards[row.workload].floor_us
+        row.baseline_rmse = standards[row.workload].rmse
     try:
         _check_and_time(trial, workloads, stop_below, report, stages)
     finally:
@@ -131,7 +132,9 @@ def _check_and_time(
         if not _check(trial, rest):
             return
     with stages.stage("time"):
-        timing.time_rows(trial, workloads)
+        trial.confine(workloads)
+        if timing.time_rows(trial, workloads):
+            trial.bench.audit(trial, workloads)
 
 
 def _check(trial: Trial, workloads: Sequence[Workload]) -> bool:
@@ -208,10 +211,10 @@ def _empty_report(bench: Bench, source: Source | None, workloads: Sequence[Workl
         command=command,
         conditions={
             "protocol": PROTOCOL,
-            "device": device_name(),
+            "device": bench.device_name(),
             "baseline_versions": versions,
             "workloads": "all" if everything else [w.id for w in workloads],
-            "clock": "CPU time of one thread, read by the parent",
+            "clock": bench.clock,
         },
         rows=[Row(w.id, w.batch_size, w.tokens) for w in workloads],
         environment={
@@ -219,7 +222,7 @@ def _empty_report(bench: Bench, source: Source | None, workloads: Sequence[Workl
             "platform": platform.platform(),
             "python": platform.python_version(),
             "torch": version("torch"),
-            "compiler": build.compiler_version(),
+            **bench.tools(),
             "seed": bench.seed,
             "load_average": os.getloadavg()[0],
         },

@@ -13,8 +13,6 @@ from kernels.task import Workload
 
 FLOOR_SHARE = 0.7
 """A time below this share of the floor is a finding; the rest is noise, and on tiny workloads the call itself."""
-SUSPICIOUS = 20.0
-"""A geometric mean above this is held up as a finding: nothing honest on a CPU came near it."""
 
 
 def profile(trial: Trial, build_notes: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,12 +73,12 @@ def suspicions(trial: Trial) -> list[dict[str, Any]]:
                     "message": f"{us:.2f} us is less than reading the data takes ({row.floor_us:.2f} us)",
                 }
             )
-        if median(row.scopes[RUN_ONLY].ratios) > SUSPICIOUS:
+        if median(row.scopes[RUN_ONLY].ratios) > trial.bench.suspicious:
             found.append(
                 {
                     "kind": "too_fast",
                     "workload": row.workload,
-                    "message": f"more than {SUSPICIOUS:g} times as fast as the baseline: to be looked at",
+                    "message": f"more than {trial.bench.suspicious:g} times as fast as the baseline: to be looked at",
                 }
             )
     return found

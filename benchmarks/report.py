@@ -18,8 +18,8 @@ from benchmarks import statistics
 from kernels.task import BadInputError
 
 PROTOCOL = 1
-RUN_ONLY = "run_only"
-SCOPES = (RUN_ONLY, "plan_and_run", "plan_amortised")
+RUN_ONLY, PLAN_AND_RUN, PLAN_AMORTISED = "run_only", "plan_and_run", "plan_amortised"
+SCOPES = (RUN_ONLY, PLAN_AND_RUN, PLAN_AMORTISED)
 RowStatus = Literal[
     "passed", "wrong_shape", "wrong_dtype", "wrong_result", "runtime_error", "timeout", "cheated", "not_run"
 ]
@@ -64,7 +64,8 @@ class Timing:
 
 @dataclass
 class Row:
-    """One workload of a report. Microseconds are per call; `rmse` is relative and has no unit."""
+    """One workload of a report. Microseconds are per call; `rmse` is relative and has no unit.
+    `audit_us` is what the parent's clock says of a queued call."""
 
     workload: str
     batch_size: int
@@ -72,7 +73,9 @@ class Row:
     status: RowStatus = "not_run"
     message: str = ""
     floor_us: float | None = None
+    audit_us: float | None = None
     rmse: float | None = None
+    baseline_rmse: float | None = None
     calls_us: list[float] = field(default_factory=list)
     scopes: dict[str, Timing] = field(default_factory=dict)
 
@@ -80,7 +83,8 @@ class Row:
         """The row as DESIGN's file format has it."""
         return {
             "workload": self.workload, "batch_size": self.batch_size, "tokens": self.tokens, "status": self.status,
-            "message": self.message, "floor_us": self.floor_us, "rmse": self.rmse,
+            "message": self.message, "floor_us": self.floor_us, "audit_us": self.audit_us,
+            "rmse": self.rmse, "baseline_rmse": self.baseline_rmse,
             "call_us": _rounded(median(self.calls_us)) if self.calls_us else None,
             "scopes": {name: timing.to_json() for name, timing in self.scopes.items()},
         }  # fmt: skip
@@ -255,6 +259,8 @@ def _parse_row(row: _Fields) -> Row:
         status=status,  # type: ignore[arg-type]
         message=row.get("message", str, ""),
         floor_us=row.number("floor_us", optional=True),
+        audit_us=row.number("audit_us", optional=True),
+        baseline_rmse=row.number("baseline_rmse", optional=True),
         rmse=row.number("rmse", optional=True),
         calls_us=[] if calls is None else [calls],
         scopes={

@@ -9,6 +9,7 @@ and (see inside/confine.py) the system-call filter; the report then says `sandbo
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -38,14 +39,28 @@ ISOLATED = (
     "bwrap --unshare-all --die-with-parent --new-session --cap-drop ALL --uid 65534 --gid 65534 "
     "--proc /proc --dev /dev --tmpfs /tmp"
 )
+UNSHARED = "unshare --net --mount --ipc --pid --fork --kill-child --mount-proc"
+"""No network, no view of other processes; files are as they are. For root, where bubblewrap is missing."""
+GPU_PATHS = ("/sys", "/usr/local/nvidia", "/etc/ld.so.conf")
+PROBE = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+device, context, pointer = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
+assert cuda.cuInit(0) == 0
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+assert cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(4096)) == 0
+"""
+"""Does a process reach the GPU?"""
 
 
 @dataclass(frozen=True)
 class Sandbox:
     """The kind in force and why: `bubblewrap`, or `none` with the reason."""
 
-    kind: Literal["bubblewrap", "none"]
+    kind: Literal["bubblewrap", "unshare", "none"]
     reason: str = ""
+    gpu: bool = False
 
 
 @dataclass
@@ -79,11 +94,49 @@ def _bubblewrap() -> Sandbox:
     return Sandbox("bubblewrap")
 
 
+def choose_for_gpu(choice: Choice) -> Sandbox:
+    """The same for a process that works on an NVIDIA GPU; without bubblewrap, root can still have namespaces."""
+    if choice == "off":
+        return Sandbox("none", "turned off", gpu=True)
+    found = _for_gpu()
+    if choice == "required" and found.kind == "none":
+        raise BadInputError(f"--sandbox required: {found.reason}; install bubblewrap or use --sandbox auto")
+    return found
+
+
+@cache
+def _for_gpu() -> Sandbox:
+    """Try which of them lets a process reach the device."""
+    probe = [sys.executable, "-I", "-S", "-c", PROBE]
+    reasons = []
+    for kind in ("bubblewrap", "unshare"):
+        box = Sandbox(kind, gpu=True)
+        argv = command(probe, box, python_view(packages=True)[1])
+        try:
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            reasons.append(f"{kind}: {error}")
+            continue
+        if done.returncode == 0:
+            return box
+        reasons.append(f"{kind}: {done.stderr.strip()[-200:]}")
+    return Sandbox("none", "; ".join(reasons), gpu=True)
+
+
 def command(argv: Sequence[str], sandbox: Sandbox, view: View) -> list[str]:
     """The command line that runs `argv` in this sandbox; paths inside are those outside."""
     if sandbox.kind == "none":
         return list(argv)
+    if sandbox.kind == "unshare":
+        hide = [f"mount -t tmpfs none {shlex.quote(str(path))}" for path in view.hidden]
+        script = " && ".join([*hide, 'exec "$@"'])
+        return [*UNSHARED.split(), "/bin/sh", "-c", script, "sh", *argv]
     options = ISOLATED.split()
+    if sandbox.gpu:
+        for device in sorted(Path("/dev").glob("nvidia*")):
+            options += ["--dev-bind", str(device), str(device)]
+        for path in GPU_PATHS:
+            options += _system_path(Path(path))
     for path in SYSTEM:
         options += _system_path(Path(path))
     for flag, paths in (("--ro-bind", view.readonly), ("--bind", view.writable)):
@@ -124,6 +177,7 @@ def start(
     view: View,
     *,
     stderr: IO[bytes],
+    stdout: IO[bytes] | int = subprocess.DEVNULL,
     pass_fds: Sequence[int] = (),
     environment: Mapping[str, str] = ENVIRONMENT,
     cwd: Path | None = None,
@@ -132,7 +186,7 @@ def start(
     return subprocess.Popen(
         command(argv, sandbox, view),
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
+        stdout=stdout,
         stderr=stderr,
         pass_fds=tuple(pass_fds),
         env=dict(environment),

@@ -1,13 +1,10 @@
 """Stage `time`: candidate and baseline side by side, in rounds, on contents that change with every call.
 
-A visit to a workload is a few calls of both sides in strict turns; a side's time in a round is its shortest call, since
-whatever disturbs a process adds to its time (on a loaded machine the ratio of one call scatters by 12 %, that of
-shortest calls by 2 %). Each of the two rounds visits every workload once. Then, as long as the rounds disagree by more
-than a few percent, the workload that disagrees most, whichever way, is visited again for both. How long that may go on
-depends on whether anybody else works on the machine: a busy one makes a verdict slower rather than worse.
-
-Everybody works on one core, the parent as well, and the parent does the same before and after each call, so that both
-sides find the caches alike. Who begins changes from workload to workload and from visit to visit.
+A visit to a workload is a few calls of both sides in strict turns; what a visit's calls come to (the shortest, or the
+median) is a matter of the device's clock: see its `Rhythm`. Each round visits every workload once. Then, as long as the
+rounds disagree by more than a few percent, the workload that disagrees most, whichever way, is visited again for all of
+them. How long that may go on depends on whether anybody else works on the machine: a busy one makes a verdict slower
+rather than worse. Who begins changes from workload to workload and from visit to visit.
 """
 
 from __future__ import annotations
@@ -15,31 +12,26 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.bench import Call
-from benchmarks.check import as_row_status, check_timed, limit_s
-from benchmarks.report import RUN_ONLY, Row, Timing
+from benchmarks.check import Sample, as_row_status, limit_s
+from benchmarks.report import PLAN_AMORTISED, PLAN_AND_RUN, RUN_ONLY, Row, Timing
 from benchmarks.trial import Trial
 from benchmarks.worker import CandidateError, JudgeError
 from kernels.task import Mismatch, Workload
 
-ROUNDS = 2
 DISAGREEMENT = 0.03
-"""Root mean square, over workloads, of the relative difference of the two rounds, at which they agree well enough:
+"""Root mean square, over workloads, of the relative difference of the rounds, at which they agree well enough:
 for 47 workloads a standard error of 0.2 % of the geometric mean."""
 MOST_VISITS = 8
 """Visits of one workload to a round: what differs still differs by itself."""
-QUIET_SECONDS, BUSY_SECONDS = 6.5, 30.0
-"""After this long nothing is visited again, on a machine that does nothing else and on one that does; for a part of
-the workloads, as large a part of it."""
 BUSY = 0.1
 """Share of the machine's cores that others use (or its host takes) from which it counts as busy."""
-BLOCK_US = 6000.0
-"""A visit is as many calls as the baseline makes in about this long."""
-MOST_CALLS = 8
+LAYERS = 61
+"""Runs that share one plan in scope plan_amortised: DeepSeek-V3's layers."""
 
 
 @dataclass(frozen=True)
@@ -69,29 +61,30 @@ class Moment:
         return ((now.worked - self.worked) / seconds - 1.0) / (os.cpu_count() or 1)
 
 
-def time_rows(trial: Trial, workloads: Sequence[Workload], rounds: int = ROUNDS) -> bool:
+def time_rows(trial: Trial, workloads: Sequence[Workload], rounds: int | None = None) -> bool:
     """Time these workloads; False as soon as one is not right any more."""
     begin = Moment.now()
-    with trial.bench.on_one_core():
-        for number in range(rounds):
+    with trial.bench.measuring():
+        for number in range(rounds or trial.bench.rhythm.rounds):
             for i, workload in enumerate(workloads):
                 trial.bench.progress(f"timing: round {number + 1}, workload {i + 1} of {len(workloads)}")
                 if not _time_row(trial, workload, number, candidate_first=(number + i) % 2 == 0):
                     return False
-        return rounds == 1 or _revisit(trial, workloads, begin)
+        return rounds is not None or _revisit(trial, workloads, begin)
 
 
 def _revisit(trial: Trial, workloads: Sequence[Workload], begin: Moment) -> bool:
     """Visit what disagrees most until all agree or time is up; False as soon as one is not right any more."""
     visits, share = dict.fromkeys(workloads, 1), len(workloads) / len(trial.bench.workloads)
-    while begin.seconds_ago < share * (BUSY_SECONDS if begin.others_since > BUSY else QUIET_SECONDS):
+    rhythm = trial.bench.rhythm
+    while begin.seconds_ago < share * (rhythm.busy_seconds if begin.others_since > BUSY else rhythm.quiet_seconds):
         apart = {w: _disagreement(trial.rows[w.id]) for w in workloads if visits[w] < MOST_VISITS}
         if sum(d * d for d in apart.values()) <= DISAGREEMENT**2 * len(workloads):
             break
         worst = max(apart, key=lambda w: apart[w])
         visits[worst] += 1
         trial.bench.progress(f"timing: visit {visits[worst]} to a workload whose rounds disagree")
-        for number in range(ROUNDS):
+        for number in range(rhythm.rounds):
             if not _time_row(trial, worst, number, candidate_first=(visits[worst] + number) % 2 == 0):
                 return False
     return True
@@ -106,39 +99,69 @@ def _disagreement(row: Row) -> float:
 def _time_row(trial: Trial, workload: Workload, number: int, *, candidate_first: bool) -> bool:
     row, standard = trial.rows[workload.id], trial.standards[workload.id]
     try:
-        baseline_us, candidate_us = visit_row(trial, workload, row, candidate_first=candidate_first)
+        baseline, candidate = visit_row(trial, workload, row, candidate_first=candidate_first)
     except CandidateError as error:
         row.status, row.message = as_row_status(error.status), error.message
     if row.status != "passed":
         row.scopes.clear()
         return False
-    timing = row.scopes.setdefault(RUN_ONLY, Timing(standard.baseline))
-    timing.add(number, baseline_us, candidate_us)
+    for scope in trial.bench.scopes:
+        timing = row.scopes.setdefault(scope, Timing(standard.baseline))
+        timing.add(number, baseline.in_scope(scope), candidate.in_scope(scope))
     return True
 
 
-def visit_row(trial: Trial, workload: Workload, row: Row, *, candidate_first: bool) -> tuple[float, float]:
-    """Shortest call of baseline and candidate in one visit (us); a wrong output changes the row's status."""
+@dataclass
+class Visit:
+    """One side's calls in a visit (us)."""
+
+    of_visit: Callable[[Sequence[float]], float]
+    run_us: list[float] = field(default_factory=list)
+    plan_us: list[float] = field(default_factory=list)
+
+    def add(self, call: Call) -> None:
+        """Take in a timed call."""
+        self.run_us.append(call.us)
+        self.plan_us.append(call.plan_us or 0.0)
+
+    def in_scope(self, scope: str) -> float:
+        """What the calls come to, with as much of plan() as the scope counts."""
+        share = {RUN_ONLY: 0.0, PLAN_AND_RUN: 1.0, PLAN_AMORTISED: 1 / LAYERS}[scope]
+        return self.of_visit(self.run_us) + share * self.of_visit(self.plan_us)
+
+
+def visit_row(trial: Trial, workload: Workload, row: Row, *, candidate_first: bool) -> tuple[Visit, Visit]:
+    """Calls of baseline and candidate in one visit; a wrong output changes the row's status."""
     standard, bench = trial.standards[workload.id], trial.bench
-    shortest = {False: math.inf, True: math.inf}
-    for _ in range(max(1, min(MOST_CALLS, round(BLOCK_US / standard.baseline_us)))):
+    visits = {is_candidate: Visit(bench.rhythm.of_visit) for is_candidate in (False, True)}
+    for _ in range(bench.rhythm.calls(standard.baseline_us)):
         for is_candidate in (candidate_first, not candidate_first):
-            side = trial.side(workload) if is_candidate else trial.baseline(workload)
-            call = bench.call(side, workload, limit_s(standard))
-            shortest[is_candidate] = min(shortest[is_candidate], call.cpu_us)
-            wrong = check_timed(bench, call, standard)
-            if is_candidate:
-                _judge_call(trial, row, call, wrong)
-            elif wrong is not None:
-                raise JudgeError(f"baseline {standard.baseline} is wrong on {workload.id}: {wrong.message}")
+            visits[is_candidate].add(_call(trial, workload, row, is_candidate=is_candidate))
         if row.status != "passed":
             break
+    if bench.wall_apart and row.status == "passed":
+        _call(trial, workload, row, is_candidate=True, wall=True)
     trial.side(workload).worker.check_alone()
-    return shortest[False], shortest[True]
+    return visits[False], visits[True]
+
+
+def _call(trial: Trial, workload: Workload, row: Row, *, is_candidate: bool, wall: bool = False) -> Call:
+    """One call, and what its outputs say."""
+    standard, bench = trial.standards[workload.id], trial.bench
+    side = trial.side(workload) if is_candidate else trial.baseline(workload)
+    sample = Sample(bench, workload)
+    call = bench.call(side, workload, limit_s(standard), refer=sample.refer, timed=True, wall=wall)
+    wrong = sample.mismatch(call, standard)
+    if is_candidate:
+        _judge_call(trial, row, call, wrong)
+    elif wrong is not None:
+        raise JudgeError(f"baseline {standard.baseline} is wrong on {workload.id}: {wrong.message}")
+    return call
 
 
 def _judge_call(trial: Trial, row: Row, call: Call, wrong: Mismatch | None) -> None:
-    row.calls_us.append(call.wall_us)
+    if call.wall_us is not None:
+        row.calls_us.append(call.wall_us)
     if trial.repeats(call.workload, call.outputs):
         row.status = "cheated"
         row.message = "a timed call gave the very output of an earlier one, though its inputs had changed"

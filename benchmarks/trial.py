@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -48,8 +48,7 @@ class Trial:
             self.restarts += 1
             self._side = None
         if self._side is None:
-            needs_torch = self.candidate.source.language != "c"
-            worker = self.bench.start_worker([self.candidate.folder], torch=needs_torch)
+            worker = self.bench.start_worker([self.candidate.folder], self.candidate.source.language)
             load(worker, SLOT, self.candidate)
             self._side = Side(worker, SLOT)
         return self._side
@@ -57,6 +56,11 @@ class Trial:
     def baseline(self, workload: Workload) -> Side:
         """Who the candidate is measured against on this workload."""
         return self.bench.baseline_side(self.standards[workload.id].baseline)
+
+    def confine(self, workloads: Sequence[Workload]) -> None:
+        """Everything is compiled now: the candidate's process may start no other from here on."""
+        if self.candidate is not None and self.bench.compiles_late:
+            self.side(workloads[0]).worker.confine()
 
     @property
     def given_up(self) -> bool:
@@ -74,7 +78,8 @@ class Trial:
         """Has it given the same bits before for this workload, whose contents differ at every call? Remembers them."""
         digest = hashlib.sha256()
         for tensor in outputs.values():
-            digest.update(ctypes.string_at(tensor.data_ptr(), min(MOST_HASHED, tensor.numel() * tensor.element_size())))
+            some = tensor.reshape(-1)[: MOST_HASHED // tensor.element_size()].cpu()
+            digest.update(ctypes.string_at(some.data_ptr(), some.numel() * some.element_size()))
         seen = self._seen.setdefault(workload.id, set())
         known = digest.hexdigest() in seen
         seen.add(digest.hexdigest())

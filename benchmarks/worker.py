@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import os
 import signal
 import socket
@@ -16,26 +17,26 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmarks import sandbox
-from benchmarks.arena import Arena, Place
+from benchmarks.arena import Place
 from benchmarks.candidate import Candidate
 from benchmarks.sandbox import Sandbox
 from kernels.task import Task, Workload
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 INSIDE = Path(__file__).parent / "inside"
 START_SECONDS = 120
 """Importing torch from a cold disk on a loaded machine took 20 s."""
 LOAD_SECONDS = 20
 DEATH_SECONDS = 10
-MEMORY_BYTES = {False: 4 << 30, True: 24 << 30}
-"""Address space of a child without and with torch, which maps several GB that it never touches."""
-CPU_SECONDS = 1800
 MESSAGE_BYTES = 1 << 16
 SETTLED = ("S", "D", "Z", "X", "gone")
-DONE = object()
 OUT_OF_TURN = "the kernel spoke to the judge in its host's place"
 EXCUSES = ("build_error", "runtime_error", "wrong_shape", "wrong_dtype")
 """Statuses that a child may report of itself; all others are for the parent to find."""
@@ -53,37 +54,78 @@ class JudgeError(Exception):
     """We did something wrong; charged to nobody."""
 
 
+@dataclass(frozen=True)
+class Done:
+    """The end of a call, and what the child says of its time (0: it has no clock)."""
+
+    us: float
+
+    @classmethod
+    def read(cls, packet: bytes) -> Done | None:
+        """From the byte `d`, which eight bytes of a number may follow; None if the packet is something else."""
+        if packet == b"d":
+            return cls(0.0)
+        if packet[:1] != b"d" or len(packet) != 9:
+            return None
+        us = float(struct.unpack("d", packet[1:])[0])
+        return cls(us) if 0 < us < 1e12 else None
+
+
+class Memory(Protocol):
+    """Memory that the parent owns and a child maps."""
+
+    def tensors(self, places: Mapping[str, Place]) -> dict[str, Tensor]:
+        """Torch views of these places."""
+
+    def close(self) -> None:
+        """Give it back."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a worker is started with: the settings that `inside` reads, the memory of its outputs, whether torch is let
+    in, paths that it sees and writes, descriptors that it inherits, the core that it keeps to, its environment."""
+
+    settings: Mapping[str, Any]
+    outputs: Memory
+    torch: bool
+    visible: Sequence[Path]
+    writable: Sequence[Path] = ()
+    hidden: Sequence[Path] = ()
+    descriptors: Sequence[int] = ()
+    gate: int | None = None
+    """Of a page that holds queued calls back, shared with the child."""
+    cpu: int | None = None
+    load_seconds: float = LOAD_SECONDS
+    environment: Mapping[str, str] = field(default_factory=lambda: sandbox.ENVIRONMENT)
+    foreign_libraries: Sequence[str] = ()
+    """Parts of names of libraries that must not be mapped."""
+
+
 class Worker:
     """One sandboxed process. After a `CandidateError` of crash or time limit it is gone: `alive` is False."""
 
-    def __init__(
-        self,
-        box: Sandbox,
-        inputs: Arena,
-        outputs: Arena,
-        *,
-        torch: bool,
-        visible: Sequence[Path],
-        cpu: int,
-        cwd: Path,
-    ) -> None:
+    def __init__(self, box: Sandbox, setup: Setup, *, cwd: Path) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        self._socket, self.outputs, self.torch, self._cpu = ours, outputs, torch, cpu
+        self._socket, self._setup, self.outputs = ours, setup, setup.outputs
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        settings = {
-            "torch": torch, "device": "cpu", "socket": theirs.fileno(),
-            "inputs": inputs.descriptor, "input_bytes": inputs.size,
-            "outputs": outputs.descriptor, "output_bytes": outputs.size,
-            "memory_bytes": MEMORY_BYTES[torch], "cpu_seconds": CPU_SECONDS,
-        }  # fmt: skip
-        python, view = sandbox.python_view(packages=torch)
-        view.readonly += [INSIDE, *visible]
-        argv = [python, "-I", *([] if torch else ["-S"]), str(INSIDE), json.dumps(settings)]
-        fds = [theirs.fileno(), inputs.descriptor, outputs.descriptor]
-        self._process = sandbox.start(argv, box, view, stderr=self._stderr, pass_fds=fds, cwd=cwd)
+        settings = {**setup.settings, "socket": theirs.fileno()}
+        python, view = sandbox.python_view(packages=setup.torch)
+        view.readonly += [INSIDE, *setup.visible]
+        view.writable += setup.writable
+        view.hidden += setup.hidden
+        argv = [python, "-I", *([] if setup.torch else ["-S"]), str(INSIDE), json.dumps(settings)]
+        fds = [theirs.fileno(), *setup.descriptors]
+        self._process = sandbox.start(
+            argv, box, view, stderr=self._stderr, pass_fds=fds, cwd=cwd, environment=setup.environment
+        )
         theirs.close()
-        self.alive, self.pid, self.filtered, self._threads = True, 0, False, 1
+        self.alive, self.pid, self.filtered = True, 0, False
+        self._threads: int | None = 1
+        """As many threads as it may have; None while that is open."""
+        self._gate = None if setup.gate is None else mmap.mmap(setup.gate, mmap.PAGESIZE)
+        self._gates_opened = 0
 
     def ready(self) -> None:
         """Wait until it is up; `JudgeError` with its last words if it does not come up."""
@@ -94,18 +136,19 @@ class Worker:
         except CandidateError as error:
             raise JudgeError(f"the process for kernels did not start: {error.message}") from None
         self.filtered, self._threads = hello["filtered"], hello["threads"]
-        os.sched_setaffinity(self.pid, {self._cpu})  # one core for all of a bench's children: their caches stay theirs
+        if self._setup.cpu is not None:  # one core for all of a bench's children: their caches stay theirs
+            os.sched_setaffinity(self.pid, {self._setup.cpu})
 
     def load(self, slot: str, folder: Path) -> None:
         """Import folder/kernel.py under this name."""
         self.ready()
-        self._ask({"do": "load", "slot": slot, "folder": str(folder)}, LOAD_SECONDS)
+        self.ask({"do": "load", "slot": slot, "folder": str(folder)}, self._setup.load_seconds)
         self._look_around()
 
     def prepare(
         self, slot: str, task: Task, workload: Workload, inputs: Mapping[str, Place], outputs: Mapping[str, Place]
-    ) -> None:
-        """Announce a call: addresses, numbers, and through plan() the contents of `plan` tensors."""
+    ) -> Any:
+        """Announce a call: addresses, numbers, and through plan() the contents of `plan` tensors; the answer."""
         tensors = [
             (name, where, offset, spec.shape, spec.dtype)
             for where, places in (("inputs", inputs), ("outputs", outputs))
@@ -120,7 +163,12 @@ class Worker:
             "plan_entry": task.plan_entry,
             "outputs": list(outputs),
         }
-        self._ask(message, LOAD_SECONDS)
+        return self.ask(message, LOAD_SECONDS)
+
+    def confine(self) -> None:
+        """From here on it may start no process, and no thread that it does not have yet."""
+        self.filtered = bool(self.ask({"do": "confine"}, LOAD_SECONDS)["filtered"])
+        self._threads = self._count_threads()
 
     def cpu_ns(self) -> int:
         """CPU time that the process has used, all its threads, living and ended."""
@@ -137,14 +185,51 @@ class Worker:
                 return
             time.sleep(20e-6)
 
-    def go(self) -> None:
+    def go(self, how: bytes = b"g") -> None:
         """Let it make the prepared call."""
-        self._send(b"g")
+        self._send(how)
 
-    def finish(self, cpu_limit_s: float) -> None:
-        """Wait for the call's end; the limit is in CPU seconds, or ten times as long asleep."""
-        if self._receive(10 * cpu_limit_s, cpu_limit_s) is not DONE:
+    def finish(self, cpu_limit_s: float) -> float:
+        """Wait for the call's end; the limit is in CPU seconds, or ten times as long asleep. What the child says of
+        the call's microseconds, 0 where it has no clock."""
+        done = self._receive(10 * cpu_limit_s, cpu_limit_s)
+        if not isinstance(done, Done):
             raise self._kill("cheated", OUT_OF_TURN)
+        return done.us
+
+    def ask_queue(self, calls: Sequence[Sequence[int]]) -> None:
+        """Announce calls like the prepared one: the offsets of their tensors, inputs first, in the same order."""
+        self.ask({"do": "queue", "calls": calls}, LOAD_SECONDS)
+
+    def put_queue(self, seconds: float) -> bool:
+        """Have it put the queued calls behind its gate; False if it waits for one of them instead of going on."""
+        self._send(b"q")
+        packet = self._wait(seconds, None, kill=False)
+        if packet not in (b"e", b""):
+            raise self._unexpected(packet)
+        return packet == b"e"
+
+    def open_gate(self) -> None:
+        """Let the queued calls go."""
+        assert self._gate is not None
+        self._gates_opened += 1
+        self._gate[:4] = struct.pack("I", self._gates_opened)
+
+    def finish_queue(self, seconds: float) -> None:
+        """Wait until all queued calls are done."""
+        packet = self._wait(seconds, None)
+        if packet == b"e":
+            packet = self._wait(seconds, None)
+        if packet != b"d":
+            raise self._unexpected(packet)
+
+    def _unexpected(self, packet: bytes) -> CandidateError:
+        """What an answer means that is not the one waited for."""
+        try:
+            self._understand(packet)
+        except CandidateError as error:
+            return error
+        return self._kill("cheated", OUT_OF_TURN)
 
     def check_alone(self) -> None:
         """`CandidateError` if the process has gained threads or children, or a library that computes for it."""
@@ -157,9 +242,10 @@ class Worker:
         sandbox.stop(self._process)
         self._stderr.close()
 
-    def _ask(self, message: Mapping[str, Any], seconds: float) -> Any:
+    def ask(self, message: Mapping[str, Any], seconds: float) -> Any:
+        """Send a message and return the answer."""
         self._send(json.dumps(message).encode())
-        if (answer := self._receive(seconds, seconds)) is DONE:
+        if isinstance(answer := self._receive(seconds, seconds), Done):
             raise self._kill("cheated", OUT_OF_TURN)
         return answer
 
@@ -180,12 +266,14 @@ class Worker:
             raise self._death() from None
 
     def _receive(self, seconds: float, cpu_seconds: float | None = None) -> Any:
-        """The answer's content, or `DONE`. Errors and deaths come as `CandidateError`."""
-        packet = self._wait(seconds, cpu_seconds)
-        if packet == b"d":
-            return DONE
+        """The answer's content, or `Done`. Errors and deaths come as `CandidateError`."""
+        return self._understand(self._wait(seconds, cpu_seconds))
+
+    def _understand(self, packet: bytes) -> Any:
         if not packet:
             raise self._death()
+        if (done := Done.read(packet)) is not None:
+            return done
         try:
             answer = json.loads(packet)
             if "error" not in answer:
@@ -197,7 +285,8 @@ class Worker:
             raise self._kill("cheated", OUT_OF_TURN)
         raise CandidateError(status, message)
 
-    def _wait(self, seconds: float, cpu_seconds: float | None) -> bytes:
+    def _wait(self, seconds: float, cpu_seconds: float | None, *, kill: bool = True) -> bytes:
+        """The next packet, empty if it has hung up, or, where that is not to end it, if time is up."""
         deadline = time.monotonic() + seconds
         cpu_deadline = self.cpu_ns() + cpu_seconds * 1e9 if cpu_seconds and self.pid else float("inf")
         self._socket.settimeout(0.05)
@@ -206,6 +295,8 @@ class Worker:
                 packet, extra, _, _ = self._socket.recvmsg(MESSAGE_BYTES, socket.CMSG_SPACE(12))
             except TimeoutError:
                 busy = self.pid > 0 and self.cpu_ns() > cpu_deadline
+                if not kill and time.monotonic() > deadline:
+                    return b""
                 if busy or time.monotonic() > deadline:
                     raise self._kill("timeout", self._too_long(seconds, cpu_seconds if busy else None)) from None
                 continue
@@ -235,18 +326,20 @@ class Worker:
         except OSError:
             return "gone"
 
+    def _count_threads(self) -> int:
+        return len(list(Path(f"/proc/{self.pid}/task").iterdir()))
+
     def _look_around(self) -> None:
         try:
-            threads = len(list(Path(f"/proc/{self.pid}/task").iterdir()))
-            children = sandbox.descendants(self.pid)
-            mapped = "" if self.torch else Path(f"/proc/{self.pid}/maps").read_text()
+            threads, children = self._count_threads(), sandbox.descendants(self.pid)
+            mapped = Path(f"/proc/{self.pid}/maps").read_text() if self._setup.foreign_libraries else ""
         except OSError:
             return  # it has ended: the next message will say so
-        if threads > self._threads or children:
+        if (self._threads is not None and threads > self._threads) or children:
             raise self._kill("cheated", "the kernel started a thread or a process; a kernel runs in one thread")
-        for library in ("libtorch", "numpy", "openblas", "mkl", "libblas", "libdnnl"):
+        for library in self._setup.foreign_libraries:
             if library in mapped:
-                raise self._kill("cheated", f"the C candidate loaded {library}; it must compute by itself")
+                raise self._kill("cheated", f"the candidate loaded {library}; it must compute by itself")
 
     def _kill(self, status: str, message: str) -> CandidateError:
         self.close()

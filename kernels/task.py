@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -62,8 +62,15 @@ class Source(ABC):
         """Write what plan() may see, in place."""
 
     @abstractmethod
-    def fill(self, workload: Workload, tensors: Mapping[str, Tensor]) -> None:
-        """Write everything else, in place, different at every call; what must not be read holds NaN."""
+    def fill(self, workload: Workload, tensors: Mapping[str, Tensor], only: Collection[str] | None = None) -> None:
+        """Write everything else (or only tensors of these names), in place, different at every call.
+
+        What must not be read holds NaN: on a GPU it does so before and is left alone.
+        """
+
+    @abstractmethod
+    def erase(self, workload: Workload, tensors: Mapping[str, Tensor]) -> None:
+        """Put NaN (or -1) back wherever `fill_plan` and `fill` wrote."""
 
 
 class Task(ABC):

@@ -11,8 +11,8 @@ settings.load_profile("shared machine")
 @pytest.fixture(scope="session")
 def bench():
     """One warm judge for all tests that need one; its calibration is kept for the session (see ./test)."""
-    from benchmarks.bench import Bench
+    from benchmarks.bench import open_bench
     from kernels.task import load_task
 
-    with Bench(load_task("mla_paged_decode"), "cpu") as ready:
+    with open_bench(load_task("mla_paged_decode"), "cpu") as ready:
         yield ready

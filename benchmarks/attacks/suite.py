@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import build, candidate, sandbox
-from benchmarks.bench import Bench
+from benchmarks.bench import Bench, open_bench
 from benchmarks.candidate import Source
 from benchmarks.judge import judge
 from benchmarks.report import Report
@@ -86,7 +86,7 @@ def fools_the_naive_judge(attack: Attack) -> Outcome:
     """Run the naive judge in a scratch folder of its own and see whether it believes the attack."""
     with tempfile.TemporaryDirectory() as scratch:
         laid = candidate.lay_out(attack.source, Path(scratch) / "candidate")
-        build.build(laid, sandbox.choose("auto"))
+        build.build_c(laid, sandbox.choose("auto"))
         shutil.copy(HERE / "naive.py", scratch)
         (Path(scratch) / "settings.json").write_text(json.dumps({"tolerance": 1.0}))
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -156,7 +156,7 @@ def run(
         raise BadInputError(f"--only: no attack is called {' or '.join(only or ())}")
     bad = 0
     for task in tasks:
-        with Bench(load_task(task), "cpu", choice=choice, progress=progress) as bench:
+        with open_bench(load_task(task), "cpu", choice=choice, progress=progress) as bench:
             say(f"{task}, sandbox: {bench.box.kind}\n")
             for attack in (a for a in chosen if a.task == task):
                 bad += _show_attack(bench, attack, progress, say)

@@ -5,9 +5,11 @@
 This folder is all of the judge that a candidate can see, read-only; it imports nothing of the rest. Nothing that the
 process says after it has loaded a candidate is believed.
 
-Messages on the socket, one JSON object a packet: `load` a folder into a slot, `prepare` a call (its addresses and
-what plan() may see), and then the single byte `g`: go. Contents are written between `prepare` and `g`, so that nothing
-done earlier can be of use. Answers: `{"ok": …}`, the byte `d` (done), or `{"error": STATUS, "message": …}`.
+Messages on the socket, one JSON object a packet: `load` a folder into a slot, `confine` the process for good (where
+that was not done at the start), `prepare` a call (its addresses and what plan() may see), `queue` many calls behind a
+gate; and single bytes: `g` go, `w` go and measure the whole call, `q` put the queued calls behind the gate. Contents
+are written between `prepare` and `g`, so that nothing done earlier can be of use. Answers: `{"ok": …}`, the byte `d`
+(done; on a GPU eight bytes follow, microseconds), or `{"error": STATUS, "message": …}`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ import importlib.util
 import json
 import os
 import socket
+import struct
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable
@@ -27,7 +31,7 @@ from typing import Any
 import confine
 import views
 
-MESSAGE_BYTES = 1 << 16
+MESSAGE_BYTES = 1 << 17
 
 
 class Refused(Exception):  # noqa: N818 - the candidate is refused; nothing went wrong here
@@ -43,11 +47,11 @@ class Host:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
-        self.torch = settings["torch"]
-        self.inputs = views.Memory(settings["inputs"], settings["input_bytes"], writable=False)
-        self.outputs = views.Memory(settings["outputs"], settings["output_bytes"], writable=True)
+        self.inputs, self.outputs, self.clock = open_memory(settings)
         self.kernels: dict[str, Any] = {}
         self.call: Callable[[], None] | None = None
+        self.queued: list[Callable[[], None]] = []
+        self._now = time.perf_counter_ns  # as it was before a candidate could change it
 
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
         """Import `folder`/kernel.py as the kernel of `slot`."""
@@ -64,35 +68,95 @@ class Host:
         self.kernels[message["slot"]] = module
         return {"plan": callable(getattr(module, "plan", None))}
 
+    def confine(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Start no process from here on, nor open a socket."""
+        return {"filtered": confine.refuse_helpers(threads_too=False)}
+
     def prepare(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Lay out the arguments of the next call, and let plan() see what it may."""
+        """Lay out the arguments of the next call, and let plan() see what it may; how long that took (us)."""
         module = self.kernels[message["slot"]]
-        values: dict[str, Any] = dict(message["scalars"])
-        for name, where, offset, shape, dtype in message["tensors"]:
-            memory = self.outputs if where == "outputs" else self.inputs
-            make = memory.tensor if self.torch else memory.view
-            values[name] = make(offset, tuple(shape), dtype)
+        self.message, self.module = message, module
+        values = self._values([where[2] for where in message["tensors"]])
+        answer = {}
         if callable(getattr(module, "plan", None)):
             plan_values = {**values, "device": self.settings["device"]}
-            values["state"] = module.plan(*(plan_values[name] for name in message["plan_entry"]))
-        arguments = [values[name] for name in message["entry"]]
-        if "state" in values:
-            arguments.append(values["state"])
-        outputs = [values[name] for name in message["outputs"]]
+            arguments = [plan_values[name] for name in message["plan_entry"]]
+            begin = self._now()
+            values["state"] = module.plan(*arguments)
+            self._wait()
+            answer["plan_us"] = (self._now() - begin) / 1e3
+        self.state = values.get("state")
+        self.call = self._bound(values)
+        return answer
 
-        def call() -> None:
-            returned = module.run(*arguments)
-            if returned is not None:
-                adopt(returned, outputs, message["outputs"])
-
-        self.call = call
+    def queue(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Lay out more calls like the one that was prepared, at other addresses; they share its plan."""
+        with_state = {"state": self.state} if "state" in self.__dict__ and self.state is not None else {}
+        self.queued = [self._bound({**self._values(offsets), **with_state}) for offsets in message["calls"]]
         return {}
 
-    def run(self) -> None:
-        """Make the prepared call, once."""
+    def run(self, how: bytes = b"g") -> bytes:
+        """Make the prepared call, once; what to answer."""
         call, self.call = self.call, None
         assert call is not None, "go before prepare"
-        call()
+        if self.clock is None:
+            call()
+            return b"d"
+        us = self.clock.time_wall(call) if how == b"w" else self.clock.time(call)
+        return b"d" + struct.pack("d", us)
+
+    def run_queue(self, channel: socket.socket) -> bytes:
+        """Put the queued calls behind the gate, say so, wait until all are done."""
+        calls, self.queued = self.queued, []
+        assert self.clock is not None, "no gate without a device's clock"
+        self.clock.close_gate()
+        for call in calls:
+            call()
+        channel.send(b"e")
+        self.clock.wait()
+        return b"d"
+
+    def _wait(self) -> None:
+        if self.clock is not None:
+            self.clock.wait()
+
+    def _values(self, offsets: list[int]) -> dict[str, Any]:
+        values: dict[str, Any] = dict(self.message["scalars"])
+        for (name, where, _, shape, dtype), offset in zip(self.message["tensors"], offsets, strict=True):
+            memory = self.outputs if where == "outputs" else self.inputs
+            make = memory.tensor if self.settings["torch"] else memory.view
+            values[name] = make(offset, tuple(shape), dtype)
+        return values
+
+    def _bound(self, values: dict[str, Any]) -> Callable[[], None]:
+        """run() with its arguments."""
+        run, names = self.module.run, self.message["outputs"]
+        arguments = [values[name] for name in self.message["entry"]]
+        if "state" in values:
+            arguments.append(values["state"])
+        outputs = [values[name] for name in names]
+
+        def call() -> None:
+            returned = run(*arguments)
+            if returned is not None:
+                adopt(returned, outputs, names)
+
+        return call
+
+
+def open_memory(settings: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """Inputs, outputs and, on a GPU, the clock."""
+    if settings["device"] == "cuda":
+        import device  # noqa: PLC0415
+
+        clock = device.Clock(settings)
+        return (
+            clock.open(settings["inputs"], settings["input_bytes"]),
+            clock.open(settings["outputs"], settings["output_bytes"]),
+            clock,
+        )
+    inputs = views.Memory(settings["inputs"], settings["input_bytes"], writable=False)
+    return inputs, views.Memory(settings["outputs"], settings["output_bytes"], writable=True), None
 
 
 def adopt(returned: Any, outputs: list[Any], names: list[str]) -> None:
@@ -120,13 +184,14 @@ def explain(error: BaseException) -> str:
     return (where + f"{type(error).__name__}: {error}")[:4000]
 
 
-def answer(host: Host, packet: bytes) -> bytes:
+def answer(host: Host, packet: bytes, channel: socket.socket) -> bytes:
     """Do what one packet says; whatever a candidate throws becomes an answer."""
     step = "run"
     try:
-        if packet == b"g":
-            host.run()
-            return b"d"
+        if packet in (b"g", b"w"):
+            return host.run(packet)
+        if packet == b"q":
+            return host.run_queue(channel)
         message = json.loads(packet)
         step = message["do"]
         return json.dumps({"ok": getattr(host, step)(message)}).encode()
@@ -142,17 +207,20 @@ def main(settings: dict[str, Any]) -> None:
     faulthandler.enable()
     warnings.filterwarnings("ignore", message="The given buffer is not writable")
     channel = socket.socket(fileno=settings["socket"])
+    sys.path += settings.get("paths", [])
     if settings["torch"]:
         import torch  # noqa: PLC0415 - before the filter: its import starts helpers of its own
 
         torch.set_num_threads(1)
         torch.set_grad_enabled(False)
     host = Host(settings)
-    confine.limit(settings["memory_bytes"], settings["cpu_seconds"])
-    filtered = confine.refuse_helpers()
-    channel.send(json.dumps({"ok": {"filtered": filtered, "threads": confine.threads()}}).encode())
+    confine.limit(settings)
+    hello: dict[str, Any] = {"filtered": False, "threads": None}
+    if settings["device"] == "cpu":  # on a GPU compilers must run first: see `confine`
+        hello = {"filtered": confine.refuse_helpers(threads_too=True), "threads": confine.threads()}
+    channel.send(json.dumps({"ok": hello}).encode())
     while packet := channel.recv(MESSAGE_BYTES):
-        channel.send(answer(host, packet))
+        channel.send(answer(host, packet, channel))
     os._exit(0)
 
 

@@ -1,7 +1,8 @@
 """Limits that a process lays on itself before it loads foreign code; none can be taken back.
 
-Rlimits bound memory, files and CPU seconds. A seccomp filter ends the process at the first attempt to start a thread
-or a process, to run a program, to open a socket or to look into another process. The parent learns of it by SIGSYS.
+Rlimits bound memory, files and CPU seconds. A seccomp filter ends the process at the first attempt to start a process
+(on a CPU also a thread; a GPU's driver has threads of its own), to run a program, to open a socket or to look into
+another process. The parent learns of it by SIGSYS.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import platform
 import resource
 import signal
 import struct
+from typing import Any
 
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 1, 38, 22, 2
-ALLOW, KILL_PROCESS = 0x7FFF0000, 0x80000000
-LOAD_WORD, JUMP_EQUAL, JUMP_GREATER_EQUAL, RETURN = 0x20, 0x15, 0x35, 0x06
+ALLOW, KILL_PROCESS, NO_SUCH_CALL = 0x7FFF0000, 0x80000000, 0x00050000 | 38  # ENOSYS
+LOAD_WORD, JUMP_EQUAL, JUMP_GREATER_EQUAL, JUMP_ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+FIRST_ARGUMENT = 16
+CLONE_THREAD = 0x10000
 X32_ABI = 0x40000000
 """System calls of the x32 interface are numbered from here; they would slip past the list."""
 
@@ -39,21 +43,23 @@ class SockFprog(ctypes.Structure):
     _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
 
 
-def limit(memory_bytes: int, cpu_seconds: int) -> None:
-    """Bound this process: address space, CPU, 64 KB of files, no core dump; it dies with its parent."""
+def limit(settings: dict[str, Any]) -> None:
+    """Bound this process: address space (where that is given), CPU, files, no core dump; it dies with its parent."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     for what, value in (
-        (resource.RLIMIT_AS, memory_bytes), (resource.RLIMIT_CPU, cpu_seconds),
-        (resource.RLIMIT_FSIZE, 1 << 16), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_NOFILE, 64),
+        (resource.RLIMIT_AS, settings["memory_bytes"]), (resource.RLIMIT_CPU, settings["cpu_seconds"]),
+        (resource.RLIMIT_FSIZE, settings["file_bytes"]), (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NOFILE, settings["files"]),
     ):  # fmt: skip
-        resource.setrlimit(what, (value, value))
+        if value is not None:
+            resource.setrlimit(what, (value, value))
 
 
-def refuse_helpers() -> bool:
+def refuse_helpers(*, threads_too: bool) -> bool:
     """Install the filter; False where the kernel or the machine offers none."""
     if platform.machine() not in MACHINES:
         return False
-    program = assemble(*MACHINES[platform.machine()])
+    program = assemble(*MACHINES[platform.machine()], threads_too=threads_too)
     libc = ctypes.CDLL(None, use_errno=True)
     fprog = SockFprog(len(program) // 8, program)
     if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
@@ -61,14 +67,26 @@ def refuse_helpers() -> bool:
     return bool(libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(fprog), 0, 0) == 0)
 
 
-def assemble(column: int, architecture: int) -> bytes:
-    """The filter as BPF: another architecture or a refused number ends the process, all else is allowed."""
-    numbers = [row[column] for row in REFUSED.values() if row[column] is not None]
+def assemble(column: int, architecture: int, *, threads_too: bool) -> bytes:
+    """The filter as BPF: another architecture or a refused number ends the process, all else is allowed.
+
+    Where threads are allowed, `clone3` does not exist (its flags are out of a filter's sight, and the C library then
+    takes `clone`), and `clone` may only make threads.
+    """
 
     def step(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
         return struct.pack("=HBBI", code, if_true, if_false, value)
 
     steps = [step(LOAD_WORD, 4), step(JUMP_EQUAL, architecture, 1, 0), step(RETURN, KILL_PROCESS), step(LOAD_WORD, 0)]
+    refused = dict(REFUSED)
+    if not threads_too:
+        clone, clone3 = refused.pop("clone")[column], refused.pop("clone3")[column]
+        assert clone is not None
+        assert clone3 is not None
+        steps += [step(JUMP_EQUAL, clone3, 0, 1), step(RETURN, NO_SUCH_CALL)]
+        steps += [step(JUMP_EQUAL, clone, 0, 4), step(LOAD_WORD, FIRST_ARGUMENT), step(JUMP_ANY_BIT, CLONE_THREAD, 1)]
+        steps += [step(RETURN, KILL_PROCESS), step(RETURN, ALLOW)]
+    numbers = [row[column] for row in refused.values() if row[column] is not None]
     left = len(numbers) + 1
     steps.append(step(JUMP_GREATER_EQUAL, X32_ABI, left, 0))
     for i, number in enumerate(numbers):

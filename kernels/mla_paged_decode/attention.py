@@ -7,10 +7,12 @@ import math
 import warnings
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from kernels import nvcc
 from kernels.mla_paged_decode.arguments import check
 
 Run = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, float, Tensor, Tensor], None]
@@ -69,7 +71,8 @@ def best_kernel(device: torch.device) -> Run:
         capability = torch.cuda.get_device_capability(device)
         if capability == (9, 0):
             try:
-                hopper = importlib.import_module("kernels.mla_paged_decode.hopper_split_kv.kernel")
+                hopper: Any = importlib.import_module("kernels.mla_paged_decode.hopper_split_kv.kernel")
+                hopper.LIBRARY = nvcc.build(hopper.HERE, hopper.NVCC_FLAGS)
                 hopper.load()
             except (OSError, RuntimeError) as why:  # no nvcc, or one that is too old
                 warnings.warn(f"the CUDA kernel cannot be built, Triton's is used: {why}", RuntimeWarning, stacklevel=3)

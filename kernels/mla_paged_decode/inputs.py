@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor
@@ -10,10 +11,12 @@ from torch import Tensor
 from kernels.mla_paged_decode.workloads import MlaWorkload
 from kernels.task import Source, Workload
 
-NOISE = 1 << 23
+NOISE = {"cpu": 1 << 23, "cuda": 1 << 26}
 """Normal numbers drawn once and then copied from random places: a fresh pool costs a memory copy (86 MB
 for the largest workload) instead of 40 million draws, and no two copies are aligned alike."""
 CHUNK = 1 << 21
+MOST_PLACED = 256
+CACHES, QUERIES = ("ckv_cache", "kpe_cache"), ("q_nope", "q_pe")
 
 
 class MlaSource(Source):
@@ -22,8 +25,9 @@ class MlaSource(Source):
     def __init__(self, device: str, seed: int) -> None:
         self._generator = torch.Generator(device=device).manual_seed(seed)
         self._device = device
-        self._keys = torch.randn(NOISE, generator=self._generator, device=device).to(torch.bfloat16)
-        self._queries = torch.randn(NOISE // 4, generator=self._generator, device=device).to(torch.bfloat16)
+        self._cpu = torch.Generator().manual_seed(seed + 1)  # to draw places on a GPU would wait for it every time
+        self._keys = torch.randn(NOISE[device], generator=self._generator, device=device).to(torch.bfloat16)
+        self._queries = torch.randn(NOISE["cpu"] // 4, generator=self._generator, device=device).to(torch.bfloat16)
         self._placed: dict[MlaWorkload, tuple[Tensor, Tensor]] = {}
         self._unused: Tensor | None = None
 
@@ -33,6 +37,8 @@ class MlaSource(Source):
         lengths = torch.tensor((0, *workload.kv_lengths), dtype=torch.int32, device=self._device)
         tensors["kv_indptr"].copy_(lengths.cumsum(0))
         if workload not in self._placed:
+            if len(self._placed) >= MOST_PLACED:  # hold-outs differ every time
+                del self._placed[next(iter(self._placed))]
             self._placed[workload] = place_pages(workload, self._generator)
         pages, unused = self._placed[workload]
         stale = unused[
@@ -41,21 +47,44 @@ class MlaSource(Source):
         tensors["kv_indices"].copy_(torch.cat([pages, stale]))
         self._unused = unused
 
-    def fill(self, workload: Workload, tensors: Mapping[str, Tensor]) -> None:
-        """Write queries and both caches; pages that no sequence holds are NaN."""
+    def fill(self, workload: Workload, tensors: Mapping[str, Tensor], only: Collection[str] | None = None) -> None:
+        """Write queries and both caches; pages that no sequence holds are NaN.
+
+        A GPU's cache is 1 GB and holds NaN already: there only the pages in use are written.
+        """
+        assert isinstance(workload, MlaWorkload)
         assert self._unused is not None, "fill_plan comes first: it decides which pages are unused"
-        for name in ("ckv_cache", "kpe_cache"):
-            self._copy(self._keys, tensors[name])
-            tensors[name].index_fill_(0, self._unused, float("nan"))
-        for name in ("q_nope", "q_pe"):
+        for name in CACHES if only is None else [n for n in CACHES if n in only]:
+            if self._device == "cpu":
+                self._copy(self._keys, tensors[name])
+                tensors[name].index_fill_(0, self._unused, float("nan"))
+            else:
+                pages, _ = self._placed[workload]
+                tensors[name].index_copy_(0, pages, self._noise(self._keys, (len(pages), *tensors[name].shape[1:])))
+        for name in QUERIES if only is None else [n for n in QUERIES if n in only]:
             self._copy(self._queries, tensors[name])
+
+    def erase(self, workload: Workload, tensors: Mapping[str, Tensor]) -> None:
+        """Put NaN back, and -1 into kv_indptr and kv_indices."""
+        assert isinstance(workload, MlaWorkload)
+        for name, tensor in tensors.items():
+            if name in CACHES:
+                tensor.index_fill_(0, self._placed[workload][0], float("nan"))
+            else:
+                tensor.fill_(float("nan") if tensor.is_floating_point() else -1)
+
+    def _noise(self, noise: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """A stretch of it, from a random place."""
+        count = math.prod(shape)
+        start = int(torch.randint(len(noise) - count, (1,), generator=self._cpu))
+        return noise[start : start + count].view(shape)
 
     def _copy(self, noise: Tensor, target: Tensor) -> None:
         flat = target.view(-1)
         for begin in range(0, len(flat), CHUNK):
             part = flat[begin : begin + CHUNK]
             span = len(noise) - len(part)
-            start = int(torch.randint(span, (1,), generator=self._generator, device=self._device))
+            start = int(torch.randint(span, (1,), generator=self._cpu))
             part.copy_(noise[start : start + len(part)])
 
 

@@ -36,7 +36,8 @@ class MlaPagedDecode(Task):
         return tuple(w.on(device) for w in PUBLISHED)
 
     def holdouts(self, device: str, seed: int) -> tuple[MlaWorkload, ...]:
-        return workloads.holdouts(seed, PUBLISHED[0].sm_scale)
+        small = workloads.holdouts(seed, PUBLISHED[0].sm_scale)
+        return small if device == "cpu" else (*small, workloads.vast_holdout(seed, PUBLISHED[0].sm_scale))
 
     def tensors(self, workload: Workload) -> dict[str, TensorSpec]:
         return workloads.tensors(_mla(workload))
@@ -88,7 +89,7 @@ class MlaPagedDecode(Task):
         return {p.name: p for p in sorted((HERE / "baselines").glob(f"{prefix}_*"))}
 
     def floor(self, device: str) -> Path | None:
-        return HERE / "baselines" / "floor_c" if device == "cpu" else None
+        return HERE / "baselines" / ("floor_c" if device == "cpu" else "floor_triton")
 
     def start(self, language: str) -> Path:
         return HERE / STARTS[language]

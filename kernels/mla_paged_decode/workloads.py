@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -14,6 +14,7 @@ from kernels.task import BadInputError, TensorSpec, Workload
 HEADS, CKV, KPE = 16, 512, 64
 SPARE_PAGES = 10
 """On a CPU the pool holds one unused page per ten used, not the trace's 989,669 pages (1.1 GB)."""
+VAST_PAGES = 4_400_000
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,13 @@ def holdouts(seed: int, sm_scale: float) -> tuple[MlaWorkload, ...]:
         _holdout("kv_indices longer than needed", (rng.randint(3, 50), 65, 17), sm_scale, stale_indices=61),
         _holdout("large logits", (96, 200), 0.5, scattered=True),
     )
+
+
+def vast_holdout(seed: int, sm_scale: float) -> MlaWorkload:
+    """A few pages all over a cache of more than 2^31 elements (4.5 GB): an offset in 32 bits misses them."""
+    lengths = tuple(random.Random(seed + 1).choices((17, 64, 130, 257), k=3))
+    found = _holdout("a cache of more than 2^31 elements", lengths, sm_scale, scattered=True)
+    return replace(found, num_pages=VAST_PAGES)
 
 
 def _holdout(

@@ -126,7 +126,7 @@ needs_compiler = pytest.mark.skipif(build.compiler() is None, reason="no C compi
 def build_c(tmp_path, c, python="", choice="auto"):
     source = Source("x", {"kernel.py": python.encode(), "kernel.c": c.encode()})
     laid = candidate.lay_out(source, tmp_path / "laid")
-    return build.build(laid, sandbox.choose(choice)), laid
+    return build.build_c(laid, sandbox.choose(choice)), laid
 
 
 @needs_compiler

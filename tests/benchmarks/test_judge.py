@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import build, candidate, sandbox
-from benchmarks.bench import Bench
+from benchmarks.bench import open_bench
 from benchmarks.candidate import Source
 from benchmarks.judge import judge, verify
 from kernels.task import load_task
@@ -234,7 +234,7 @@ def test_a_crash_on_one_workload_leaves_the_others_judged(bench):
 
 @needs_compiler
 def test_without_bubblewrap_the_report_says_so_and_threads_are_refused_all_the_same():
-    with Bench(TASK, "cpu", choice="off") as unboxed:
+    with open_bench(TASK, "cpu", choice="off") as unboxed:
         report = judge(unboxed, candidate.read(BLOCKED), smoke(unboxed))
         assert report.status == "passed"
         assert report.to_json()["environment"]["sandbox"] == "none"
@@ -244,7 +244,7 @@ def test_without_bubblewrap_the_report_says_so_and_threads_are_refused_all_the_s
 
 def test_nothing_is_left_running_when_a_bench_ends():
     before = set(children())
-    with Bench(TASK, "cpu") as bench:
+    with open_bench(TASK, "cpu") as bench:
         judge_python(bench, HONEST)
         assert set(children()) - before
     assert set(children()) == before

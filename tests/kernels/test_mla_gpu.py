@@ -15,6 +15,10 @@ from typing import Any
 import torch
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from kernels import nvcc  # noqa: E402
+
 FOLDER = ROOT / "kernels" / "mla_paged_decode"
 SCALE = 0.1352337747812271
 CKV, KPE = 512, 64
@@ -39,9 +43,11 @@ def load(name: str) -> Any:
     spec = importlib.util.spec_from_file_location(f"test_{name}", FOLDER / name / "kernel.py")
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module: Any = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
+    if hasattr(module, "LIBRARY"):
+        module.LIBRARY = nvcc.build(FOLDER / name, module.NVCC_FLAGS)
     return module
 
 

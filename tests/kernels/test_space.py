@@ -170,7 +170,8 @@ class Compiler:
         folder.mkdir()
         for name, content in files.items():
             (folder / name).write_bytes(content)
-        flags = build.read_flags(Candidate(Source("design", files), folder))
+        candidate = Candidate(Source("design", files), folder)
+        flags = build.read_flags(candidate, "CFLAGS", build.DEFAULT_FLAGS, build.ALLOWED_FLAG)
         argv = [str(build.compiler()), *flags, "-Wall", "-Werror=uninitialized", "-Wno-psabi", "-shared", "-fPIC"]
         done = subprocess.run(
             [*argv, "-o", "kernel.so", "kernel.c", "-lm"], cwd=folder, capture_output=True, text=True, check=False

@@ -1,17 +1,13 @@
 """MLA paged decode for Hopper (compute capability 9.0): one launch, no plan, no synchronisation.
 
 `run` follows flashinfer-bench's `mla_paged_decode_h16_ckv512_kpe64_ps1`, widened to 8, 16, 32, 64 and 128 heads.
-mla_decode.cu tells how it works. It is compiled by nvcc at first use, a few seconds once per source and machine.
+mla_decode.cu tells how it works.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import math
-import os
-import subprocess
-import tempfile
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,8 +16,9 @@ import torch
 from torch import Tensor
 
 HERE = Path(__file__).parent
-SOURCES = ("mla_decode.cu", "cluster.cuh", "cluster_plan.cuh", "schedule.cuh", "exchange.cuh", "params.cuh", "ptx.cuh")
-NVCC_FLAGS = ("-std=c++17", "-O3", "-gencode=arch=compute_90a,code=sm_90a", "-shared", "-Xcompiler", "-fPIC")
+LIBRARY = HERE / "kernel.so"
+"""mla_decode.cu, compiled: the judge builds it here; `kernels.mla_paged_decode.decode` names another place."""
+NVCC_FLAGS = ("-std=c++17", "-O3", "-gencode=arch=compute_90a,code=sm_90a")
 
 HEADS = (8, 16, 32, 64, 128)
 CKV = 512
@@ -282,8 +279,8 @@ def resident_clusters(device: int) -> int:
 
 @cache
 def load() -> ctypes.CDLL:
-    """The compiled kernel; RuntimeError with nvcc's words if it cannot be built."""
-    library = ctypes.CDLL(str(build()))
+    """The compiled kernel; OSError if it is not there."""
+    library = ctypes.CDLL(str(LIBRARY))
     pointer, number = ctypes.c_void_p, ctypes.c_int
     library.mla_decode_launch.argtypes = [
         *([pointer] * 9),
@@ -295,31 +292,4 @@ def load() -> ctypes.CDLL:
     library.mla_decode_capture.argtypes = [ctypes.c_void_p]
     library.mla_decode_capture.restype = ctypes.c_ulonglong
     library.mla_decode_error.restype = ctypes.c_char_p
-    return library
-
-
-def build() -> Path:
-    """Compile once for each version of the sources, into torch's folder for extensions."""
-    # here, since it is slow to import and not needed once the kernel is built
-    from torch.utils.cpp_extension import CUDA_HOME  # noqa: PLC0415
-
-    key = hashlib.sha256(b"\0".join((HERE / name).read_bytes() for name in SOURCES) + repr(NVCC_FLAGS).encode())
-    default = Path.home() / ".cache" / "torch_extensions"
-    folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR", default)) / "mla_hopper_split_kv"
-    library = folder / f"{key.hexdigest()[:16]}.so"
-    if library.exists():
-        return library
-    folder.mkdir(parents=True, exist_ok=True)
-    nvcc = Path(CUDA_HOME) / "bin" / "nvcc" if CUDA_HOME else Path("nvcc")
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        built = Path(scratch) / "kernel.so"
-        done = subprocess.run(
-            [str(nvcc), *NVCC_FLAGS, "-o", str(built), str(HERE / SOURCES[0])],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise RuntimeError(f"nvcc could not build {HERE / SOURCES[0]}:\n{done.stdout}{done.stderr}")
-        built.replace(library)
     return library

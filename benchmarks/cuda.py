@@ -1,0 +1,420 @@
+"""The bench on an NVIDIA GPU: memory that the parent owns and the children map, device events on a cold cache.
+
+The parent writes contents and copies outputs away; candidate and baselines are processes of their own that alternate on
+the device. A call is timed in its process, between events behind a write that empties the cache. What a process says
+of its own times is believed only as far as `audit.py` bears it out.
+
+Outside a call's contents the inputs' memory holds nothing but NaN, so contents can lie anywhere in it at the price of
+writing no more than a call reads.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import mmap
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import median
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import arena, audit, build, driver, sandbox
+from benchmarks.arena import Place
+from benchmarks.bench import Bench, Call, Progress, Refer, Rhythm, Side, nothing, with_role
+from benchmarks.calibration import Standard
+from benchmarks.candidate import Candidate, Language, Source
+from benchmarks.check import Sample
+from benchmarks.driver import DeviceArena
+from benchmarks.paths import home
+from benchmarks.report import SCOPES
+from benchmarks.worker import CandidateError, JudgeError, Setup, Worker
+from kernels.task import Source as Contents
+from kernels.task import Task, TensorSpec, Workload
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from benchmarks.trial import Trial
+
+POOLS = 16
+"""As many of the largest workload fit into the inputs' memory, if no more than half of the device's is taken."""
+QUEUE = 128
+"""Most calls of a queue."""
+SMALL_BYTES = 4 << 20
+"""Inputs up to this size are each queued call's own."""
+PUT_SECONDS = 0.5
+"""A kernel that has not put its calls behind the gate by then waits for the device within a call."""
+CPU_SECONDS, FILE_BYTES, FILES = 3600, 256 << 20, 4096
+LOAD_SECONDS = 240
+"""To import a kernel that compiles itself, CUDA C++ above all."""
+PLAN_SLACK_US = 1000.0
+"""The messages around plan() take less; what it claims to have taken less than that is not believed."""
+FOREIGN = ("flashinfer", "flash_mla", "vllm", "sglang", "fla")
+"""Packages that a candidate must not see: finished kernels, and the baseline."""
+
+
+class CudaBench(Bench):
+    """One device for all children, which take turns."""
+
+    device = "cuda"
+    clock = "device events on a cold second-level cache, audited by the parent's clock"
+    rhythm = Rhythm(
+        rounds=4, block_us=0.0, most_calls=6, least_calls=6, of_visit=median, quiet_seconds=12.0, busy_seconds=12.0
+    )
+    scopes = SCOPES
+    wall_apart = True
+    compiles_late = True
+    suspicious = 4.0
+
+    def __init__(self, task: Task, *, choice: sandbox.Choice = "auto", progress: Progress = lambda _: None) -> None:
+        driver.require_device()
+        super().__init__(task, choice=choice, progress=progress)
+        import torch  # noqa: PLC0415
+
+        torch.set_grad_enabled(False)
+        published = [with_role(task.tensors(w), inputs=True) for w in self.workloads]
+        self.pool_bytes = arena.room_for(published)
+        half = torch.cuda.mem_get_info()[0] // 2
+        self.pools = max(1, min(POOLS, half // self.pool_bytes))
+        largest = arena.room_for([with_role(s, inputs=True) for s in self.layouts])
+        self._small_bytes = arena.room_for([_small(specs) for specs in published])
+        self._large_bytes = max(self.pools * self.pool_bytes, largest)
+        self.inputs = DeviceArena(self._large_bytes + QUEUE * self._small_bytes)
+        self._call_bytes = arena.room_for([with_role(s, inputs=False) for s in self.layouts])
+        self.queue_room = QUEUE
+        self._arenas = [self.inputs]
+        self._gates: list[int] = []
+        self._last: tuple[Workload, Mapping[str, Tensor]] | None = None
+        self.warm_up()
+
+    @cached_property
+    def source(self) -> Contents:
+        """Where calls get their contents."""
+        return self.task.source(self.device, self.rng.getrandbits(62))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        super().__exit__(kind, error, tb)
+        self._last = None
+        for memory in self._arenas:
+            memory.close()
+        for descriptor in self._gates:
+            os.close(descriptor)
+
+    def device_name(self) -> str:
+        """The GPU as its driver names it."""
+        import torch  # noqa: PLC0415
+
+        return torch.cuda.get_device_name()
+
+    def baseline_version(self, source: Source) -> str:
+        """FlashInfer's version and the hash of the program that calls it."""
+        try:
+            found = f"flashinfer {version('flashinfer-python')}"
+        except PackageNotFoundError:
+            found = "flashinfer is not installed"
+        return f"{found}, {source.sha256[:12]}"
+
+    def tools(self) -> dict[str, str]:
+        """torch, Triton, nvcc and the driver."""
+        import torch  # noqa: PLC0415
+
+        try:
+            triton = version("triton")
+        except PackageNotFoundError:
+            triton = "none"
+        return {
+            "compiler": build.nvcc_version(), "triton": triton, "cuda": str(torch.version.cuda),
+            "driver": _driver_version(),
+        }  # fmt: skip
+
+    def choose_box(self, choice: sandbox.Choice) -> sandbox.Sandbox:
+        """bubblewrap with the device in it, else namespaces alone, else none: whatever runs a CUDA program."""
+        return sandbox.choose_for_gpu(choice)
+
+    def can_build(self, source: Source) -> bool:
+        """Is there nvcc, where it is needed?"""
+        return source.language != "cuda" or build.nvcc() is not None
+
+    def build(self, candidate: Candidate) -> dict[str, Any]:
+        """Compile its .cu files; Triton and PyTorch compile when they are called first."""
+        return build.build_cuda(candidate, self.box)
+
+    def start_worker(self, folders: Iterable[Path], language: Language, *, ours: bool = False) -> Worker:
+        """A fresh sandboxed process on the device; what it compiles lands in a folder of the bench's."""
+        outputs, gate = DeviceArena(QUEUE * self._call_bytes), os.memfd_create("gate")
+        os.ftruncate(gate, mmap.PAGESIZE)
+        self._arenas.append(outputs)
+        self._gates.append(gate)
+        folders = list(folders)
+        cache = home() / "flashinfer" if ours else self.scratch / f"compiled-{folders[0].name}"
+        cache.mkdir(parents=True, exist_ok=True)
+        paths = _foreign_paths() if ours else []
+        settings = {
+            "device": "cuda", "torch": True, "gate": gate, "paths": paths,
+            "inputs": self.inputs.handle, "input_bytes": self.inputs.size,
+            "outputs": outputs.handle, "output_bytes": outputs.size,
+            "memory_bytes": None, "cpu_seconds": CPU_SECONDS, "file_bytes": FILE_BYTES, "files": FILES,
+        }  # fmt: skip
+        setup = Setup(
+            settings, outputs, True, visible=[*folders, *map(Path, paths)], writable=[cache],
+            hidden=[] if ours else _foreign_packages(), descriptors=(gate,), gate=gate, load_seconds=LOAD_SECONDS,
+            environment=_environment(cache), foreign_libraries=() if ours else FOREIGN[:4],
+        )  # fmt: skip
+        return self.kept(Worker(self.box, setup, cwd=self.scratch))
+
+    @contextmanager
+    def measuring(self) -> Iterator[None]:
+        """Nobody else who asks for this lock times anything on the device meanwhile."""
+        import torch  # noqa: PLC0415
+
+        name = str(torch.cuda.get_device_properties(0).uuid)
+        path = Path(tempfile.gettempdir()) / f"regroup-gpu-{name}.lock"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def call(
+        self,
+        side: Side,
+        workload: Workload,
+        limit_s: float,
+        *,
+        refer: Refer = nothing,
+        timed: bool = False,
+        wall: bool = False,
+        companion: Side | None = None,
+    ) -> Call:
+        """`refer` sees the inputs before the call, so that a kernel that changes them changes nothing for it."""
+        import torch  # noqa: PLC0415
+
+        if companion:
+            self._accompany(companion, workload, limit_s)
+        specs = self.task.tensors(workload)
+        places = self._place(specs)
+        tensors = self._announce_contents(workload, places)
+        targets, plan_us = self._announce(side, workload, places)
+        self.source.fill(workload, tensors)
+        for tensor in targets.values():
+            tensor.fill_(float("nan"))
+        refer(tensors)
+        before = None if timed else sums(tensors)
+        torch.cuda.synchronize()
+        side.worker.go(b"w" if wall else b"g")
+        us = side.worker.finish(limit_s)
+        outputs = {name: tensor.clone() for name, tensor in targets.items()}
+        if before is not None and (changed := [n for n, s in sums(tensors).items() if s != before[n]]):
+            raise CandidateError("wrong_result", f"the kernel changed its input {changed[0]}")
+        torch.cuda.synchronize()
+        return Call(workload, tensors, outputs, us, us if wall else None, plan_us)
+
+    def _accompany(self, side: Side, workload: Workload, limit_s: float) -> None:
+        try:
+            self.call(side, workload, limit_s, timed=True)
+        except CandidateError as error:
+            raise JudgeError(f"baseline {side.slot}: {error.message}") from None
+
+    def _place(self, specs: Mapping[str, Any]) -> dict[str, Place]:
+        inputs = with_role(specs, inputs=True)
+        return arena.place(inputs, self.rng, slack=self._large_bytes - arena.room_for([inputs]) + arena.SLACK)
+
+    def _announce_contents(self, workload: Workload, places: Mapping[str, Place]) -> dict[str, Tensor]:
+        """Erase the last call's contents and write what plan() may see of this one's."""
+        import torch  # noqa: PLC0415
+
+        self.erase()
+        tensors = self.inputs.tensors(places)
+        self.source.fill_plan(workload, tensors)
+        self._last = (workload, tensors)
+        torch.cuda.synchronize()
+        return tensors
+
+    def audit(self, trial: Trial, workloads: Sequence[Workload]) -> bool:
+        """See audit.py."""
+        return audit.audit(self, trial, workloads)
+
+    def queue(
+        self, side: Side, workload: Workload, calls: int, compared: Container[int], standard: Standard, limit_s: float
+    ) -> float:
+        """Microseconds, by this process's clock, from the opening of the gate until all calls are done; see audit.py.
+
+        The calls share one plan and differ in all inputs that plan() does not see: large ones (caches) lie in as many
+        pools as there are, small ones (queries) are each call's own. `CandidateError` if an output is not right.
+        """
+        import torch  # noqa: PLC0415
+
+        sets = self._queued_inputs(workload, calls)
+        specs = with_role(self.task.tensors(workload), inputs=False)
+        places = [arena.place(specs, self.rng, base=i * self._call_bytes) for i in range(calls)]
+        held = self._fill_queue_plan(workload, sets)
+        torch.cuda.synchronize()
+        side.worker.prepare(side.slot, self.task, workload, sets[0], places[0])
+        targets = [side.worker.outputs.tensors(p) for p in places]
+        for target in targets:
+            for tensor in target.values():
+                tensor.fill_(float("nan"))
+        torch.cuda.synchronize()
+        try:
+            return self._time_queue(side, workload, sets, places, targets, compared, standard, limit_s)
+        finally:
+            for tensors in held:
+                self.source.erase(workload, tensors)
+
+    def _time_queue(
+        self,
+        side: Side,
+        workload: Workload,
+        sets: list[dict[str, Place]],
+        places: list[dict[str, Place]],
+        targets: list[dict[str, Tensor]],
+        compared: Container[int],
+        standard: Standard,
+        limit_s: float,
+    ) -> float:
+        import torch  # noqa: PLC0415
+
+        side.worker.ask_queue([[o for o, _ in (*s.values(), *p.values())] for s, p in zip(sets, places, strict=True)])
+        side.worker.put_queue(PUT_SECONDS)
+        self._fill_queue(workload, sets)
+        torch.cuda.synchronize()
+        begin = time.perf_counter_ns()
+        side.worker.open_gate()
+        side.worker.finish_queue(10 * limit_s)
+        us = (time.perf_counter_ns() - begin) / 1e3
+        outputs = [{name: tensor.clone() for name, tensor in target.items()} for target in targets]
+        torch.cuda.synchronize()
+        self._check_queue(workload, sets, outputs, compared, standard)
+        return us
+
+    def _queued_inputs(self, workload: Workload, calls: int) -> list[dict[str, Place]]:
+        specs = with_role(self.task.tensors(workload), inputs=True)
+        pools = [arena.place(specs, self.rng, base=i * self.pool_bytes) for i in range(min(self.pools, calls))]
+        small, sets = _small(specs), []
+        for i in range(calls):
+            own = arena.place(small, self.rng, base=self._large_bytes + i * self._small_bytes)
+            own |= {name: pools[0][name] for name, spec in specs.items() if spec.role == "plan"}
+            sets.append({name: own.get(name, place) for name, place in pools[i % len(pools)].items()})
+        return sets
+
+    def _fill_queue_plan(self, workload: Workload, sets: list[dict[str, Place]]) -> list[dict[str, Tensor]]:
+        """Write what plan() sees, and all large inputs, once a pool; the tensors to erase later."""
+        self.erase()
+        tensors = [self.inputs.tensors(places) for places in sets]
+        large = set(tensors[0]) - set(_small(self.task.tensors(workload)))
+        self.source.fill_plan(workload, tensors[0])
+        for held in tensors[: self.pools]:
+            self.source.fill(workload, held, only=large)
+        return tensors
+
+    def _fill_queue(self, workload: Workload, sets: list[dict[str, Place]]) -> None:
+        small = set(_small(self.task.tensors(workload)))
+        for places in sets:
+            self.source.fill(workload, self.inputs.tensors(places), only=small)
+
+    def _check_queue(
+        self,
+        workload: Workload,
+        sets: list[dict[str, Place]],
+        outputs: list[dict[str, Tensor]],
+        compared: Container[int],
+        standard: Standard,
+    ) -> None:
+        seen: set[tuple[int, ...]] = set()
+        for i, (places, output) in enumerate(zip(sets, outputs, strict=True)):
+            marks = tuple(sums(output).values())
+            if marks in seen:
+                raise CandidateError("cheated", f"queued call {i} gave the very output of an earlier one")
+            seen.add(marks)
+            if i not in compared:
+                continue
+            sample = Sample(self, workload)
+            tensors = self.inputs.tensors(places)
+            sample.refer(tensors)
+            if wrong := sample.mismatch(Call(workload, tensors, output, 0.0), standard):
+                raise CandidateError(wrong.status, f"call {i}: {wrong.message}")
+
+    def erase(self) -> None:
+        """Put NaN back where the last call's contents were."""
+        if self._last is not None:
+            self.source.erase(*self._last)
+            self._last = None
+
+    def _announce(
+        self, side: Side, workload: Workload, inputs: Mapping[str, Place]
+    ) -> tuple[dict[str, Tensor], float | None]:
+        places = arena.place(with_role(self.task.tensors(workload), inputs=False), self.rng)
+        begin = time.perf_counter_ns()
+        answer = side.worker.prepare(side.slot, self.task, workload, inputs, places)
+        bracket = (time.perf_counter_ns() - begin) / 1e3
+        plan = answer.get("plan_us") if isinstance(answer, dict) else None
+        if plan is not None and not (isinstance(plan, float) and 0 < plan < bracket):
+            raise CandidateError("cheated", "the time given for plan() is not one that it can have taken")
+        return side.worker.outputs.tensors(places), None if plan is None else max(plan, bracket - PLAN_SLACK_US)
+
+
+def sums(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """A sum over each tensor's bits: equal bits, equal sums."""
+    import torch  # noqa: PLC0415
+
+    found = {}
+    for name, tensor in tensors.items():
+        bits = tensor.reshape(-1).view(torch.uint8)
+        whole = len(bits) // 8 * 8
+        total = bits[:whole].view(torch.int64).sum() + bits[whole:].sum()
+        found[name] = int(total)
+    return found
+
+
+def _small(specs: Mapping[str, TensorSpec]) -> dict[str, TensorSpec]:
+    """Inputs that plan() does not see and that are small."""
+    return {n: s for n, s in specs.items() if s.role == "input" and arena.size_of(s) <= SMALL_BYTES}
+
+
+def _environment(cache: Path) -> dict[str, str]:
+    """For a process on the device: compilers are found, and keep what they make in `cache`."""
+    root = build.cuda_home()
+    path = [str(Path(sys.executable).parent), *([str(root / "bin")] if root else []), sandbox.ENVIRONMENT["PATH"]]
+    folder = str(cache)
+    kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES") if name in os.environ}
+    return {
+        "PATH": ":".join(path), "LANG": "C.UTF-8", "HOME": folder, "TMPDIR": folder, "OMP_NUM_THREADS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "CUDA_CACHE_PATH": f"{folder}/ptx",
+        "TRITON_CACHE_DIR": f"{folder}/triton", "TORCH_EXTENSIONS_DIR": f"{folder}/extensions",
+        "FLASHINFER_WORKSPACE_BASE": folder, "FLASHINFER_CUDA_ARCH_LIST": build.architecture(),
+        "TORCH_CUDA_ARCH_LIST": build.architecture(), "MAX_JOBS": "8", "CUDA_MODULE_LOADING": "LAZY",
+        **({"CUDA_HOME": str(root)} if root else {}), **kept,
+    }  # fmt: skip
+
+
+def _package_folder(name: str) -> Path | None:
+    spec = importlib.util.find_spec(name)
+    return Path(spec.origin).parent if spec is not None and spec.origin else None
+
+
+def _foreign_packages() -> list[Path]:
+    """Folders of the packages that a candidate must not see."""
+    return [folder for name in FOREIGN if (folder := _package_folder(name)) is not None]
+
+
+def _foreign_paths() -> list[str]:
+    """Where FlashInfer is, if it does not lie beside torch."""
+    here, torch = _package_folder("flashinfer"), _package_folder("torch")
+    return [] if here is None or (torch and here.parent == torch.parent) else [str(here.parent)]
+
+
+def _driver_version() -> str:
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text()
+    except OSError:
+        return "unknown"
+    return next((word for word in text.split() if word[:1].isdigit() and "." in word), "unknown")
