@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal, get_args
 
-from benchmarks import statistics
+from benchmarks import fields, statistics
+from benchmarks.fields import Fields, shown
 from kernels.task import BadInputError
 
 PROTOCOL = 1
@@ -190,10 +190,7 @@ def _rounded(value: float) -> float:
 
 def read(path: Path) -> Report:
     """Read a report; `BadInputError` names file and field for anything that is not as it must be."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadInputError(f"{path}: cannot be read as JSON: {error}") from None
+    data = fields.read_json(path)
     try:
         return parse(data)
     except BadInputError as error:
@@ -202,11 +199,11 @@ def read(path: Path) -> Report:
 
 def parse(data: Any) -> Report:
     """A report from its JSON value; `BadInputError` names the field."""
-    top = _Fields(data, "report")
+    top = Fields(data, "report")
     _check_finite(data)
     if (protocol := top.get("protocol", int)) != PROTOCOL:
         raise BadInputError(f"protocol is {protocol}, this judge reads {PROTOCOL}")
-    rows = [_parse_row(_Fields(row, f"rows[{i}]")) for i, row in enumerate(top.get("rows", list))]
+    rows = [_parse_row(Fields(row, f"rows[{i}]")) for i, row in enumerate(top.get("rows", list))]
     if len({row.workload for row in rows}) != len(rows):
         raise BadInputError("rows: a workload occurs twice")
     report = Report(
@@ -218,13 +215,13 @@ def parse(data: Any) -> Report:
         verified=top.get("verified", bool),
         profile=top.get("profile", dict),
         findings=top.get("findings", list),
-        holdouts=[_parse_holdout(_Fields(h, f"holdouts[{i}]")) for i, h in enumerate(top.get("holdouts", list))],
+        holdouts=[_parse_holdout(Fields(h, f"holdouts[{i}]")) for i, h in enumerate(top.get("holdouts", list))],
         environment=top.get("environment", dict),
-        seconds=_parse_seconds(_Fields(top.get("seconds", dict), "seconds")),
+        seconds=_parse_seconds(top.inside("seconds")),
         command=top.get("command", str),
     )
     for key in ("name", "source_sha256", "language"):
-        _Fields(report.candidate, "candidate").get(key, str)
+        Fields(report.candidate, "candidate").get(key, str)
     status = top.one_of("status", get_args(Status))
     if status in ("judge_error", "screened_out", "build_error", "cheated"):
         report.verdict = status  # type: ignore[assignment]
@@ -234,14 +231,14 @@ def parse(data: Any) -> Report:
     return report
 
 
-def _check_summary(report: Report, top: _Fields) -> None:
-    stored = _Fields(_Fields(top.get("summary", dict), "summary").get("scopes", dict), "summary.scopes")
+def _check_summary(report: Report, top: Fields) -> None:
+    stored = Fields(Fields(top.get("summary", dict), "summary").get("scopes", dict), "summary.scopes")
     for scope in SCOPES:
         figure = report.summary(scope)
         if (figure is None) != (scope not in stored.data):
             raise BadInputError(f"summary.scopes.{scope}: is there without its rows, or missing")
         if figure is not None:
-            geomean = _Fields(stored.get(scope, dict), f"summary.scopes.{scope}").number("geomean")
+            geomean = Fields(stored.get(scope, dict), f"summary.scopes.{scope}").number("geomean")
             if not math.isclose(geomean, figure.geomean, rel_tol=1e-6):
                 raise BadInputError(
                     f"summary.scopes.{scope}.geomean: {geomean} does not follow from the rows, "
@@ -249,7 +246,7 @@ def _check_summary(report: Report, top: _Fields) -> None:
                 )
 
 
-def _parse_row(row: _Fields) -> Row:
+def _parse_row(row: Fields) -> Row:
     status = row.one_of("status", get_args(RowStatus))
     calls = row.number("call_us", optional=True)
     return Row(
@@ -264,7 +261,7 @@ def _parse_row(row: _Fields) -> Row:
         rmse=row.number("rmse", optional=True),
         calls_us=[] if calls is None else [calls],
         scopes={
-            name: _parse_timing(_Fields(value, f"{row.where}.scopes.{name}"))
+            name: _parse_timing(Fields(value, f"{row.where}.scopes.{name}"))
             for name, value in row.get("scopes", dict).items()
         },
     )
@@ -278,79 +275,23 @@ def _check_finite(data: Any) -> None:
         raise BadInputError("report: has a number that is infinite or NaN") from None
 
 
-def _parse_seconds(seconds: _Fields) -> dict[str, float]:
+def _parse_seconds(seconds: Fields) -> dict[str, float]:
     for stage, value in seconds.data.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9:
-            raise BadInputError(f"seconds.{stage}: must be a number of seconds, not {_shown(value)}")
+            raise BadInputError(f"seconds.{stage}: must be a number of seconds, not {shown(value)}")
     return dict(seconds.data)
 
 
-def _parse_holdout(holdout: _Fields) -> dict[str, Any]:
+def _parse_holdout(holdout: Fields) -> dict[str, Any]:
     holdout.get("name", str)
     holdout.get("message", str)
     holdout.one_of("status", get_args(RowStatus))
     return dict(holdout.data)
 
 
-def _parse_timing(scope: _Fields) -> Timing:
-    rounds = _Fields(scope.get("rounds", dict), f"{scope.where}.rounds")
+def _parse_timing(scope: Fields) -> Timing:
+    rounds = Fields(scope.get("rounds", dict), f"{scope.where}.rounds")
     timing = Timing(scope.get("baseline", str), rounds.numbers("candidate_us"), rounds.numbers("baseline_us"))
     if not timing.candidate_us or len(timing.candidate_us) != len(timing.baseline_us):
         raise BadInputError(f"{rounds.where}: both lists must be of one length, at least 1")
     return timing
-
-
-def _no_constant(word: str) -> None:
-    raise ValueError(f"{word} is not a number")
-
-
-class _Fields:
-    """A JSON object whose fields are asked for by type; `where` names it in errors."""
-
-    def __init__(self, data: Any, where: str) -> None:
-        if not isinstance(data, dict):
-            raise BadInputError(f"{where}: must be an object")
-        self.data: Mapping[str, Any] = data
-        self.where = where
-
-    def get(self, key: str, kind: type, default: Any = None) -> Any:
-        """The field, of this type."""
-        value = self.data.get(key, default)
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise BadInputError(f"{self.where}.{key}: must be {_article(kind)}, not {_shown(value)}")
-        return value
-
-    def one_of(self, key: str, allowed: Sequence[str]) -> str:
-        """The field, one of these words."""
-        value = self.get(key, str)
-        if value not in allowed:
-            raise BadInputError(f"{self.where}.{key}: must be one of {', '.join(allowed)}, not {_shown(value)}")
-        return str(value)
-
-    def number(self, key: str, *, optional: bool = False) -> Any:
-        """The field, a positive number; None where it is optional and null."""
-        value = self.data.get(key)
-        if optional and value is None:
-            return None
-        return _positive(value, f"{self.where}.{key}")
-
-    def numbers(self, key: str) -> list[float]:
-        """The field, a list of positive numbers."""
-        return [_positive(v, f"{self.where}.{key}[{i}]") for i, v in enumerate(self.get(key, list))]
-
-
-def _positive(value: Any, where: str) -> float:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not 1e-9 < value < 1e15:
-        raise BadInputError(f"{where}: must be a positive number, not {_shown(value)}")
-    return float(value)
-
-
-def _article(kind: type) -> str:
-    words = {str: "a string", int: "a whole number", dict: "an object", list: "a list", bool: "true or false"}
-    return words[kind]
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
