@@ -1,5 +1,6 @@
 """What is kept: runs, teams, work, memory. Rows are the truth; pages and files are drawn from them."""
 
+from teams.models.imported import Import
 from teams.models.login import LoginLink
 from teams.models.memory import Record
 from teams.models.run import Command, Event, LedgerEntry, Run
@@ -10,6 +11,7 @@ __all__ = [
     "Candidate",
     "Command",
     "Event",
+    "Import",
     "LedgerEntry",
     "LoginLink",
     "Record",

@@ -73,7 +73,7 @@ class RunQuerySet(models.QuerySet["Run"]):
 
     def open(self) -> Self:
         """Runs that a supervisor has work with."""
-        return self.exclude(state__in=(Run.State.DONE, Run.State.FAILED))
+        return self.exclude(state__in=ENDED)
 
     def claimable(self, owner: str, now: datetime) -> Self:
         """Open runs that are this owner's or nobody's, whose owner's lease has run out, or whose owner is dead."""
@@ -93,7 +93,8 @@ class Run(Stateful):
         SINGLE = "single"
 
     class State(models.TextChoices):
-        """Where the run is; `pausing` and `stopping` wait for turns and reports in hand."""
+        """Where the run is; `pausing` and `stopping` wait for turns and reports in hand. In an `imported` one nobody
+        ever works: it holds a report that was measured elsewhere."""
 
         QUEUED = "queued"
         RUNNING = "running"
@@ -102,6 +103,7 @@ class Run(Stateful):
         STOPPING = "stopping"
         DONE = "done"
         FAILED = "failed"
+        IMPORTED = "imported"
 
     TRANSITIONS = table(
         queued="running stopping failed",
@@ -111,11 +113,12 @@ class Run(Stateful):
         stopping="done failed",
         done="",
         failed="",
+        imported="",
     )
 
     task = models.CharField(max_length=80)
-    strategy = models.CharField(max_length=20, choices=Strategy)
-    agents = models.CharField(max_length=40, default="builtin")
+    strategy = models.CharField(max_length=20, choices=Strategy, blank=True)
+    agents = models.CharField(max_length=40, default="builtin", blank=True)
     device = models.CharField(max_length=20, default="cpu")
     language = models.CharField(max_length=20, default="c")
     seed = models.BigIntegerField(default=1)
@@ -140,7 +143,7 @@ class Run(Stateful):
         ordering: ClassVar = ["-created_at", "-pk"]
 
     def __str__(self) -> str:
-        return f"run {self.pk} ({self.strategy} on {self.task})"
+        return f"run {self.pk} ({self.strategy or 'imported'} on {self.task})"
 
     def claim(self, owner: str) -> bool:
         """Take or renew the lease; False if another supervisor holds it."""
@@ -167,7 +170,12 @@ class Run(Stateful):
     @property
     def has_ended(self) -> bool:
         """Is there nothing more to come?"""
-        return self.state in (Run.State.DONE, Run.State.FAILED)
+        return self.state in ENDED
+
+    @property
+    def is_imported(self) -> bool:
+        """Does it hold a report that was measured elsewhere, and no work? Then `origin` says where it is from."""
+        return self.state == Run.State.IMPORTED
 
     def end(self, state: str, why: str) -> bool:
         """Go to a last state, refuse what was asked and not yet in force, and say so; call it inside a transaction."""
@@ -184,6 +192,9 @@ class Run(Stateful):
             Run.objects.filter(pk=self.pk).update(last_event=F("last_event") + 1, progress_at=timezone.now())
             self.last_event = Run.objects.values_list("last_event", flat=True).get(pk=self.pk)
             return Event.objects.create(run=self, number=self.last_event, kind=kind, data=data)
+
+
+ENDED = (Run.State.DONE, Run.State.FAILED, Run.State.IMPORTED)
 
 
 class Command(Stateful):

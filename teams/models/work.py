@@ -6,6 +6,7 @@ from typing import ClassVar, Self
 
 from django.db import models
 
+from benchmarks.report import RUN_ONLY
 from teams.models.run import Run
 from teams.models.states import Stateful, table
 from teams.models.team import Role, Team
@@ -117,6 +118,7 @@ class Report(Stateful):
     interval_lo = models.FloatField(null=True, blank=True)
     interval_hi = models.FloatField(null=True, blank=True)
     wins = models.PositiveIntegerField(null=True, blank=True)
+    scopes = models.JSONField(default=dict, help_text="geomean, interval_95 and wins of each scope, over all workloads")
     conditions = models.JSONField(default=dict)
     seconds = models.FloatField(null=True, blank=True)
     at_candidate = models.PositiveIntegerField(
@@ -132,6 +134,10 @@ class Report(Stateful):
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["candidate", "is_verification"], name="one_verdict_and_one_verification"),
         ]
+
+    def main_rows(self) -> models.QuerySet[WorkloadResult]:
+        """A row for each workload, in the scope of the headline."""
+        return self.rows.filter(scope=RUN_ONLY)
 
 
 class WorkloadResult(models.Model):

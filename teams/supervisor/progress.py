@@ -143,5 +143,5 @@ def _gains(run: Run) -> list[Gain]:
 
 def floor_ratio(report: Report) -> float | None:
     """How many times as long as the floor a report's candidate takes (geometric mean); None if no floor is known."""
-    rows = report.rows.exclude(floor_us=None).exclude(candidate_us=None).values_list("candidate_us", "floor_us")
+    rows = report.main_rows().exclude(floor_us=None).exclude(candidate_us=None).values_list("candidate_us", "floor_us")
     return statistics.geometric_mean([c / f for c, f in rows if c and f]) if rows else None

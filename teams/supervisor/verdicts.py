@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from pathlib import Path
 
 from django.utils import timezone
 
 from benchmarks import report as reports
-from benchmarks import statistics
-from benchmarks.report import RUN_ONLY
 from kernels.task import BadInputError, load_task
-from teams import budget, workspace
+from teams import budget, reported, workspace
 from teams.models import Candidate, Report, Run, WorkloadResult
 from teams.supervisor import memory
 from teams.supervisor.judging import JudgeProcess
@@ -95,9 +91,10 @@ def _ask_again(run: Run, report: Report, why: str) -> bool:
 
 def _store(run: Run, report: Report, found: reports.Report) -> bool:
     counted = run.reports.judged().count() + (not report.is_verification)
-    if not report.move(Report.State.DONE, given_at=timezone.now(), at_candidate=counted, **_figures(run, found)):
+    figures = reported.figures(load_task(run.task), found)
+    if not report.move(Report.State.DONE, given_at=timezone.now(), at_candidate=counted, **figures):
         return False
-    WorkloadResult.objects.bulk_create(_rows(report, found))
+    WorkloadResult.objects.bulk_create(reported.rows(report, found))
     budget.settle(run, report.pk, found.seconds.get("total", 0.0), charged=True)
     if report.is_verification:
         _store_verification(run, report, found)
@@ -129,84 +126,6 @@ def _tell(run: Run, kind: str, report: Report, **more: object) -> None:
         message=report.message[:300],
         **more,
     )
-
-
-def _figures(run: Run, found: reports.Report) -> dict[str, object]:
-    summary = found.summary()
-    everything = found.conditions.get("workloads") == "all"
-    ratios = {row.workload: row.scopes[RUN_ONLY].speedup for row in found.rows if RUN_ONLY in row.scopes}
-    smoke = load_task(run.task).smoke
-    on_smoke = [ratio for workload, ratio in ratios.items() if workload.startswith(smoke)]
-    full = summary if everything else None
-    interval = full.interval_95 if full else None
-    return {
-        "status": found.status,
-        "message": _message(found)[:4000],
-        "failure": failure_of(found),
-        "verified": found.verified,
-        "passed": found.passed,
-        "workloads": len(found.rows),
-        "smoke_geomean": statistics.geometric_mean(on_smoke) if summary and len(on_smoke) == len(smoke) else None,
-        "geomean": full.geomean if full else None,
-        "interval_lo": interval[0] if interval else None,
-        "interval_hi": interval[1] if interval else None,
-        "wins": full.wins if full else None,
-        "groups": _groups(found, ratios) if summary else {},
-        "conditions": found.conditions,
-        "seconds": found.seconds.get("total"),
-    }
-
-
-def _groups(found: reports.Report, ratios: dict[str, float]) -> dict[str, float]:
-    """Geometric mean of each batch size."""
-    by_size: dict[int, list[float]] = {}
-    for row in found.rows:
-        by_size.setdefault(row.batch_size, []).append(ratios[row.workload])
-    return {str(size): statistics.geometric_mean(values) for size, values in sorted(by_size.items())}
-
-
-def _message(found: reports.Report) -> str:
-    if found.message:
-        return found.message
-    wrong = [f"{h['name']}: {h['message']}" for h in found.holdouts if h["status"] != "passed"]
-    wrong += [f"{r.workload[:8]}: {r.message}" for r in found.rows if r.status not in ("passed", "not_run")]
-    return "\n".join(wrong)
-
-
-def failure_of(found: reports.Report) -> str:
-    """What went wrong in words that two candidates with the same mistake share: no numbers, no places."""
-    if found.status in ("passed", "partial"):
-        return ""
-    first = next((h for h in found.holdouts if h["status"] != "passed"), None)
-    where = f"{first['status']} on {first['name']}: {first['message']}" if first else _message(found)
-    lines = where.splitlines() or [""]
-    said = next((line for line in lines if "error: " in line), lines[0])
-    text = re.sub(r"\[[^\]]*\]|-?\d[\d,.e+-]*|/\S+", "#", said.rpartition("error: ")[2])
-    return f"{found.status}: {text}"[:200]
-
-
-def _rows(report: Report, found: reports.Report) -> Iterable[WorkloadResult]:
-    for position, row in enumerate(found.rows):
-        timing = row.scopes.get(RUN_ONLY)
-        figures = timing.to_json() if timing else {}
-        interval = figures.get("interval_95") or (None, None)
-        yield WorkloadResult(
-            report=report,
-            position=position,
-            workload=row.workload,
-            batch_size=row.batch_size,
-            tokens=row.tokens,
-            scope=RUN_ONLY,
-            status=row.status,
-            message=row.message,
-            candidate_us=figures.get("candidate_us"),
-            baseline=figures.get("baseline", ""),
-            baseline_us=figures.get("baseline_us"),
-            floor_us=row.floor_us,
-            speedup=figures.get("speedup"),
-            interval_lo=interval[0],
-            interval_hi=interval[1],
-        )
 
 
 def verify_best(run: Run) -> bool:
