@@ -48,6 +48,7 @@ def calibrate(bench: Bench, workloads: Sequence[Workload]) -> dict[str, Standard
         "task": bench.task.name,
         "device": bench.device_name(),
         "baselines": baseline_versions(bench),
+        **({"inputs": bench.task.inputs} if bench.task.inputs else {}),
     }
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     path = home() / "calibration" / f"{bench.task.name}-{bench.device}-{name}.json"

@@ -1,4 +1,4 @@
-"""The judge's command line: judge, serve, aa, compare, attacks.
+"""The judge's command line: judge, serve, aa, compare, attacks, export-solution, export-trace.
 
     python -m benchmarks judge mla_paged_decode kernels/mla_paged_decode/c_blocked
     python -m benchmarks judge mla_paged_decode PATH --workloads smoke --json
@@ -19,11 +19,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import candidate, table
 from benchmarks import compare as comparison
 from benchmarks import report as reports
+from benchmarks import table
 from benchmarks.attacks import suite
 from benchmarks.bench import open_bench
+from benchmarks.interchange import dataset, solution, trace
 from benchmarks.judge import judge, verify
 from benchmarks.report import Report
 from benchmarks.serve import Progress, select, serve
@@ -53,7 +54,8 @@ def _parser() -> argparse.ArgumentParser:
     judge = commands.add_parser("judge", help="build, check and time one candidate")
     judge.set_defaults(action=_judge)
     _task_argument(judge)
-    judge.add_argument("path", type=Path, help="the candidate's folder, or its kernel.py")
+    judge.add_argument("path", type=Path, help="the candidate's folder, its kernel.py, or a Solution's JSON file")
+    judge.add_argument("--trace", type=Path, help="judge on the inputs that this flashinfer-trace folder captured")
     judge.add_argument("--workloads", default="all", help="smoke, all, or ids (or their beginnings) with commas")
     judge.add_argument("--stop-below", type=_positive, help="time no further if the smoke workloads' mean is less")
     judge.add_argument("--verify", action="store_true", help="measure twice, in fresh processes; report the second")
@@ -70,14 +72,29 @@ def _parser() -> argparse.ArgumentParser:
     _common(aa)
     compare = commands.add_parser("compare", help="compare two reports, workload by workload")
     compare.set_defaults(action=_compare)
-    compare.add_argument("first", type=Path)
-    compare.add_argument("second", type=Path)
+    compare.add_argument("first", help="a report, or Traces: FILE.jsonl, FILE.jsonl::SOLUTION")
+    compare.add_argument("second")
     compare.add_argument("--scope", choices=reports.SCOPES, default=reports.RUN_ONLY)
     attacks = commands.add_parser("attacks", help="let every known way of cheating try, and every honest kernel pass")
     attacks.set_defaults(action=_attacks)
     attacks.add_argument("--only", help="names with commas")
     attacks.add_argument("--sandbox", choices=("auto", "required", "off"), default="auto")
+    _exports(commands)
     return parser
+
+
+def _exports(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    names = task_names()
+    export = commands.add_parser("export-solution", help="write a candidate as flashinfer-bench's Solution")
+    export.set_defaults(action=_export_solution)
+    export.add_argument("path", type=Path)
+    export.add_argument("--task", choices=names, default=names[0], required=len(names) > 1)
+    export.add_argument("--out", type=Path, required=True)
+    export = commands.add_parser("export-trace", help="write a report as flashinfer-bench's Traces")
+    export.set_defaults(action=_export_trace)
+    export.add_argument("report", type=Path)
+    export.add_argument("--trace", type=Path, help="the flashinfer-trace folder that it was judged with")
+    export.add_argument("--out", type=Path, required=True)
 
 
 def _task_argument(parser: argparse.ArgumentParser) -> None:
@@ -113,7 +130,9 @@ def _count(text: str) -> int:
 
 def _judge(arguments: argparse.Namespace) -> int:
     task = load_task(arguments.task)
-    source = candidate.read(arguments.path)
+    if arguments.trace is not None:
+        task = dataset.with_captured_inputs(task, arguments.trace)
+    source = solution.read_candidate(arguments.path, task)
     workloads = select(task, arguments.device, arguments.workloads)
     with open_bench(task, arguments.device, choice=arguments.sandbox, progress=progress) as bench:
         report = judge(bench, source, workloads, stop_below=arguments.stop_below, command=arguments.command_line)
@@ -161,9 +180,22 @@ def _deliver(report: Report, out: Path | None, as_json: bool, *, brief: bool = F
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    first, second = reports.read(arguments.first), reports.read(arguments.second)
+    first, second = trace.read_report(arguments.first), trace.read_report(arguments.second)
     for line in comparison.lines(first, second, arguments.scope):
         print(line)
+    return 0
+
+
+def _export_solution(arguments: argparse.Namespace) -> int:
+    task = load_task(arguments.task)
+    solution.write_solution(solution.read_candidate(arguments.path, task), task, arguments.out)
+    return 0
+
+
+def _export_trace(arguments: argparse.Namespace) -> int:
+    report = reports.read(arguments.report)
+    if left_out := trace.write_traces(report, arguments.out, arguments.trace):
+        print(f"left out: {left_out} of {len(report.rows)} rows, which were not run or not timed")
     return 0
 
 

@@ -22,9 +22,9 @@ def read_json(path: Path) -> Any:
 
 def read_text(path: Path) -> str:
     """A plain file's text; `BadInputError` names the file."""
-    if path.exists() and not path.is_file():
-        raise BadInputError(f"{path}: is not a plain file")
     try:
+        if path.exists() and not path.is_file():
+            raise OSError("is not a plain file")
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise BadInputError(f"{path}: cannot be read: {error}") from None
@@ -69,7 +69,7 @@ class Fields:
     def text(self, key: str) -> str:
         """The field, a string that says something and that a file can hold."""
         value = self.get(key, str)
-        if not value.strip() or HALF_A_PAIR.search(value):
+        if not value or HALF_A_PAIR.search(value):
             raise BadInputError(f"{self.where}.{key}: must be text, not {shown(value)}")
         return str(value)
 

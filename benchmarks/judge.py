@@ -215,6 +215,7 @@ def _empty_report(bench: Bench, source: Source | None, workloads: Sequence[Workl
             "baseline_versions": versions,
             "workloads": "all" if everything else [w.id for w in workloads],
             "clock": bench.clock,
+            **({"inputs": bench.task.inputs} if bench.task.inputs else {}),
         },
         rows=[Row(w.id, w.batch_size, w.tokens) for w in workloads],
         environment={

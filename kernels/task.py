@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,6 +47,18 @@ class Workload:
 
 
 @dataclass(frozen=True)
+class Captured:
+    """One workload's inputs as a file holds them. `axes`: sizes by the definition's names; `scalars`: arguments that
+    are numbers; `tensors`: those that plan() sees, as their bytes (int32, little-endian); `where`: names it in errors.
+    """
+
+    where: str
+    axes: Mapping[str, int]
+    scalars: Mapping[str, float]
+    tensors: Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
 class Mismatch:
     """Why an output is not right: a status of the protocol and a sentence for the kernel's author."""
 
@@ -78,12 +90,18 @@ class Task(ABC):
 
     name: str
     title: str
+    definition: str
+    """What flashinfer-bench calls it; arguments and their order are the same there."""
     entry: tuple[str, ...]
     """Names of run()'s parameters, in order; `state=None` may follow."""
     plan_entry: tuple[str, ...]
     """Names of plan()'s parameters, in order; `device` is torch's name of the device."""
+    plan_values: ClassVar[Mapping[str, str]]
+    """How those of plan()'s parameters that run() lacks follow from run()'s, as Python."""
     smoke: tuple[str, ...]
     """Ids of the few workloads that stand for all in a first look."""
+    inputs: str = ""
+    """Which captured inputs its workloads carry, as conditions of reports say it; empty: all are drawn from seeds."""
 
     @property
     def folder(self) -> Path:
@@ -93,6 +111,14 @@ class Task(ABC):
     @abstractmethod
     def workloads(self, device: str) -> tuple[Workload, ...]:
         """The published workloads, in the order of reports, sized for this device."""
+
+    @abstractmethod
+    def captured(self, found: Mapping[str, Captured], inputs: str) -> Task:
+        """This task with captured inputs for all its workloads, by id; `BadInputError` if they are not theirs."""
+
+    @abstractmethod
+    def axes(self, workload: Workload) -> dict[str, int]:
+        """Sizes of a workload by the definition's names."""
 
     @abstractmethod
     def holdouts(self, device: str, seed: int) -> tuple[Workload, ...]:

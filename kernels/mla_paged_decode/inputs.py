@@ -89,12 +89,15 @@ class MlaSource(Source):
 
 
 def place_pages(w: MlaWorkload, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Page ids of all tokens [tokens] and of the unused pages, with exactly `contiguous_runs` runs.
+    """Page ids of all tokens [tokens] and of the unused pages: those that it was captured with, or drawn from the
+    generator with exactly `contiguous_runs` runs.
 
     Tokens are cut into runs at random, the runs laid into the pool in random order, and the unused pages
     spread over the gaps between them, first of all where two runs that follow each other would touch.
     """
     device = generator.device
+    if w.kv_indices:
+        return _with_unused(torch.frombuffer(bytearray(w.kv_indices), dtype=torch.int32).long().to(device), w)
     runs, unused = max(1, w.contiguous_runs), w.num_pages - w.tokens
     if w.tokens == 0:
         return torch.empty(0, dtype=torch.int64, device=device), torch.arange(unused, device=device)
@@ -113,7 +116,11 @@ def place_pages(w: MlaWorkload, generator: torch.Generator) -> tuple[Tensor, Ten
     pages = torch.repeat_interleave(starts - bounds[:-1], lengths) + torch.arange(w.tokens, device=device)
     if w.shared_pages:
         pages = _share(pages, w)
-    held = torch.zeros(w.num_pages, dtype=torch.bool, device=device)
+    return _with_unused(pages, w)
+
+
+def _with_unused(pages: Tensor, w: MlaWorkload) -> tuple[Tensor, Tensor]:
+    held = torch.zeros(w.num_pages, dtype=torch.bool, device=pages.device)
     held[pages] = True
     return pages, (~held).nonzero()[:, 0]
 

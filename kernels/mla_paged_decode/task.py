@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from kernels.mla_paged_decode import workloads
 from kernels.mla_paged_decode.workloads import CKV, HEADS, KPE, MlaWorkload
-from kernels.task import Mismatch, Source, Task, TensorSpec, Workload
+from kernels.task import Captured, Mismatch, Source, Task, TensorSpec, Workload
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,12 +28,27 @@ class MlaPagedDecode(Task):
 
     name = "mla_paged_decode"
     title = "MLA paged decode"
+    definition = "mla_paged_decode_h16_ckv512_kpe64_ps1"
     entry = ("q_nope", "q_pe", "ckv_cache", "kpe_cache", "kv_indptr", "kv_indices", "sm_scale", "output", "lse")
     plan_entry = ("kv_indptr", "kv_indices", "batch_size", "num_heads", "device")
+    plan_values: ClassVar = {
+        "batch_size": "q_nope.shape[0]",
+        "num_heads": "q_nope.shape[1]",
+        "device": "q_nope.device.type",
+    }
     smoke = ("7cd78cb9", "e6bef587", "a128f96f", "5e86857b", "373074ba", "45be562f")
 
+    def __init__(self, published: Sequence[MlaWorkload] = PUBLISHED, inputs: str = "") -> None:
+        self._published, self.inputs = published, inputs
+
     def workloads(self, device: str) -> tuple[MlaWorkload, ...]:
-        return tuple(w.on(device) for w in PUBLISHED)
+        return tuple(w.on(device) for w in self._published)
+
+    def captured(self, found: Mapping[str, Captured], inputs: str) -> Task:
+        return MlaPagedDecode([workloads.with_pages(w, found[w.id]) for w in self._published], inputs)
+
+    def axes(self, workload: Workload) -> dict[str, int]:
+        return workloads.axes(_mla(workload))
 
     def holdouts(self, device: str, seed: int) -> tuple[MlaWorkload, ...]:
         small = workloads.holdouts(seed, PUBLISHED[0].sm_scale)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import math
 import random
-from dataclasses import dataclass, replace
+from array import array
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from kernels.task import BadInputError, TensorSpec, Workload
+from kernels.task import BadInputError, Captured, TensorSpec, Workload
 
 HEADS, CKV, KPE = 16, 512, 64
 SPARE_PAGES = 10
@@ -29,13 +32,56 @@ class MlaWorkload(Workload):
     """Entries of kv_indices beyond kv_indptr[-1]: left over from earlier steps, pointing at unused pages."""
     shared_pages: bool = False
     """Sequences share pages, and one sequence holds a page twice."""
+    kv_indices: bytes = field(default=b"", repr=False)
+    """Page ids where a file gives them (int32, little-endian); empty: `contiguous_runs` decides. Bytes, since a
+    workload is looked up at every call and these remember their hash."""
 
     def on(self, device: str) -> MlaWorkload:
         """The same workload with the pool that this device is given."""
         if device != "cpu":
             return self
+        if self.kv_indices:
+            kv_indices, pages = compact(self.kv_indices)
+            return replace(self, kv_indices=kv_indices, num_pages=pages)
         pages = self.tokens + max(1, math.ceil(self.tokens / SPARE_PAGES))
         return MlaWorkload(**{**self.__dict__, "num_pages": pages})
+
+
+@cache
+def compact(kv_indices: bytes) -> tuple[bytes, int]:
+    """Page ids for a pool in which each stretch of unused pages is one page long, and that pool's number of pages.
+
+    Who follows whom and who shares a page with whom stays as it was, so the number of contiguous runs does, too.
+    """
+    ids, compacted, last, pages = array("i", kv_indices), {}, -1, 0
+    for page in sorted(set(ids)):
+        pages += page != last + 1
+        compacted[page] = pages
+        last, pages = page, pages + 1
+    return array("i", [compacted[page] for page in ids]).tobytes(), pages + 1
+
+
+def with_pages(w: MlaWorkload, found: Captured) -> MlaWorkload:
+    """The workload with the pages where its sequences really lay; `BadInputError` if those are not this workload's."""
+    bounds, ids = array("i", found.tensors["kv_indptr"]), array("i", found.tensors["kv_indices"])
+    pages = found.axes["num_pages"]
+    if list(bounds) != [0, *accumulate(w.kv_lengths)]:
+        raise BadInputError(f"{found.where}: kv_indptr: its sequences' lengths are not those of workload {w.id}")
+    if not 1 <= pages <= VAST_PAGES:
+        raise BadInputError(f"{found.where}: axes.num_pages: must be from 1 to {VAST_PAGES}, not {pages}")
+    if not 0 <= min(ids) <= max(ids) < pages:
+        raise BadInputError(f"{found.where}: kv_indices: {min(ids)} to {max(ids)} are not pages of a pool of {pages}")
+    return replace(w, sm_scale=found.scalars["sm_scale"], num_pages=pages, kv_indices=ids.tobytes())
+
+
+def axes(w: MlaWorkload) -> dict[str, int]:
+    """Sizes by the definition's names."""
+    return {
+        "batch_size": w.batch_size,
+        "num_pages": w.num_pages,
+        "len_indptr": w.batch_size + 1,
+        "num_kv_indices": w.tokens,
+    }
 
 
 def tensors(w: MlaWorkload) -> dict[str, TensorSpec]:
