@@ -12,11 +12,11 @@ from benchmarks import build
 from kernels.task import BadInputError, load_task, task_names
 from teams import budget
 from teams.agents import AGENTS
+from teams.devices import DEVICES, why_not
 from teams.models import Command, Run
 from teams.models.run import book
 from teams.supervisor import thresholds
 
-DEVICES = ("cpu",)
 MOST_CANDIDATES, MOST_MINUTES = 100_000, 100_000
 NOTE_CHARACTERS = 2000
 
@@ -45,13 +45,14 @@ def new_run(
     ):
         if value not in allowed:
             raise BadInputError(f"{name}: {value!r} is not one of {', '.join(allowed)}")
+    if why := why_not(device):
+        raise BadInputError(f"device: {device} cannot be used: {why}")
     if not -(2**63) <= seed < 2**63:
         raise BadInputError(f"seed: must be a whole number of 64 bits, not {seed}")
     grants = _grants(candidates, minutes)
     changes = dict(settings or {})
     thresholds.read(changes)
-    language = "c" if build.compiler() else "pytorch"
-    load_task(task).space(language)
+    language, why = _language(task, device)
     with transaction.atomic():
         run = Run.objects.create(
             task=task, strategy=strategy, agents=agents, device=device, seed=seed, settings=changes,
@@ -60,9 +61,24 @@ def new_run(
         for unit, amount in grants.items():
             book(run, "grant", unit, amount, "at the start")
         run.record("created", strategy=strategy, agents=agents, device=device, seed=seed, budget=grants)
-        if language == "pytorch":
-            run.record("language", language=language, why="there is no C compiler here, so agents write PyTorch")
+        if why:
+            run.record("language", language=language, why=why)
     return run
+
+
+def _language(task: str, device: str) -> tuple[str, str]:
+    """What agents without a model write on this device, and, where it is the second choice, why."""
+    space = load_task(task).space
+    if device == "cpu":
+        found = ("c", "") if build.compiler() else ("pytorch", "there is no C compiler here, so agents write PyTorch")
+    else:
+        try:
+            space("triton")
+            found = "triton", ""
+        except BadInputError:
+            found = "pytorch", "the task has no moves in Triton, so agents write PyTorch"
+    space(found[0])
+    return found
 
 
 def _grants(candidates: float | None, minutes: float | None) -> dict[str, float]:

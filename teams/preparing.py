@@ -32,6 +32,8 @@ EXTRAS = ("none", *SIZES)
 NOT_WANTED = "left out as was asked (REGROUP_EXTRAS); once they are installed the judge starts by itself"
 CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
 """Where torch for the CPU alone lies: the usual index has, for Linux, the one that brings several GB for GPUs."""
+CPU_BUILD = "+cpu"
+"""How the version of torch for the CPU alone ends."""
 QUIETLY = ("--no-input", "--progress-bar=off", "--disable-pip-version-check")
 LOOK_SECONDS = 3.0
 """How often it is looked whether somebody has installed by hand what is missing."""
@@ -73,7 +75,7 @@ def missing(extra: str) -> list[str]:
     """The extra's requirements that are not installed, or not wholly, as pip understands them."""
     importlib.invalidate_caches()
     texts = metadata.requires("regroup") or []
-    return [f"{r.name}{r.specifier}" for r in map(Requirement, texts) if _is_of(r, extra) and not _is_here(r)]
+    return [f"{r.name}{r.specifier}" for r in map(Requirement, texts) if _is_of(r, extra) and not _is_here(r, extra)]
 
 
 def notice(extra: str) -> str:
@@ -131,9 +133,11 @@ async def _install(extra: str, log_file: Path) -> str:
     """Let pip install what is missing; why it could not, if it could not."""
     wanted = missing(extra)
     steps = [wanted]
-    if extra == "cpu" and (torch := [text for text in wanted if text.startswith("torch=")]):
-        # Only torch itself from there; where it cannot be reached, pip goes on with the usual index.
-        steps = [["--no-deps", "--retries=1", f"--extra-index-url={CPU_WHEELS}", *torch], wanted]
+    if torch := [text for text in wanted if text.startswith("torch=")]:
+        # On a CPU only torch itself from its own index; where that cannot be reached, pip goes on with the usual one.
+        # On a GPU the build for a CPU may be there, which pip takes for the same version.
+        how = {"cpu": ["--retries=1", f"--extra-index-url={CPU_WHEELS}"], "cuda": ["--force-reinstall"]}
+        steps = [["--no-deps", *how[extra], *torch], wanted]
     with log_file.open("wb") as out:
         for arguments in steps:
             if await _pip(arguments, out):
@@ -156,7 +160,10 @@ async def _pip(arguments: list[str], out: IO[bytes]) -> int:
 
 
 def _by_hand(extra: str) -> str:
-    return f"{Path(sys.executable).parent / 'pip'} install -e '.[{extra}]'"
+    pip = Path(sys.executable).parent / "pip"
+    is_build_for_cpu = _is_here(Requirement("torch"), "cpu") and not _is_here(Requirement("torch"), extra)
+    first = f"{pip} uninstall -y torch; " if is_build_for_cpu else ""
+    return f"{first}{pip} install -e '.[{extra}]'"
 
 
 def _complaint(log_file: Path) -> str:
@@ -170,11 +177,14 @@ def _is_of(requirement: Requirement, extra: str) -> bool:
     return marker is not None and marker.evaluate({"extra": extra}) and not marker.evaluate({"extra": ""})
 
 
-def _is_here(requirement: Requirement) -> bool:
-    """Is it installed to the end? pip writes the record of a package's files last."""
+def _is_here(requirement: Requirement, extra: str) -> bool:
+    """Is it installed to the end (pip writes the record of a package's files last), and not a build for a CPU alone
+    where a GPU is wanted?"""
     try:
         found = metadata.distribution(requirement.name)
     except metadata.PackageNotFoundError:
+        return False
+    if extra == "cuda" and found.version.endswith(CPU_BUILD):
         return False
     return found.read_text("RECORD") is not None and requirement.specifier.contains(found.version, prereleases=True)
 

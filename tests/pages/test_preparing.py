@@ -106,6 +106,28 @@ def test_an_install_that_is_interrupted_leaves_no_pip(home, needs, monkeypatch):
         os.kill(started[0].pid, 0)
 
 
+def test_where_a_gpu_is_wanted_torch_for_a_cpu_alone_is_replaced(home, needs, monkeypatch):
+    needs('torch==2.13.0; extra == "cpu"', 'torch==2.13.0; extra == "cuda"', 'pytest>=1; extra == "cuda"')
+    installed = home / "torch-2.13.0+cpu.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.13.0+cpu\n")
+    (installed / "RECORD").write_text("")
+    monkeypatch.syspath_prepend(home)
+    assert preparing.missing("cpu") == []
+    assert preparing.missing("cuda") == ["torch==2.13.0"]
+    assert "pip uninstall -y torch; " in preparing.notice("cuda")
+    asked = []
+    original = asyncio.create_subprocess_exec
+
+    async def watched(*argv, **more):
+        asked.append(argv[argv.index("--disable-pip-version-check") + 1 :])
+        return await original("/bin/true", **more)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", watched)
+    assert asyncio.run(preparing._install("cuda", home / "log")) == ""
+    assert asked == [("--no-deps", "--force-reinstall", "torch==2.13.0"), ("torch==2.13.0",)]
+
+
 def test_what_a_dead_process_left_counts_no_more(home, needs):
     now = preparing._begin("cpu")
     assert preparing.state() == now

@@ -37,7 +37,7 @@ class Command(BaseCommand):
         parser.add_argument("task", nargs="?", help="the task to optimise")
         parser.add_argument("--strategy", default="evolving", help="evolving, fixed or single")
         parser.add_argument("--agents", default="builtin", help="who writes candidates")
-        parser.add_argument("--device", default="cpu")
+        parser.add_argument("--device", default="cpu", help="what to judge on: cpu, or cuda for an NVIDIA GPU")
         parser.add_argument("--candidates", type=int, help="budget: candidates judged (60 if nothing is said)")
         parser.add_argument("--minutes", type=float, help="budget: minutes of judging")
         parser.add_argument("--seed", type=int, default=1)
@@ -93,7 +93,7 @@ class Command(BaseCommand):
             while True:
                 run = await sync_to_async(Run.objects.select_related("team", "best").get)(pk=number)
                 shown.show(await sync_to_async(outline.progress_line)(run))
-                if run.state in (Run.State.DONE, Run.State.FAILED):
+                if run.has_ended:
                     break
                 await asyncio.sleep(POLL_SECONDS)
         shown.end()
