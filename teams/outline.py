@@ -43,6 +43,7 @@ def result(run: Run) -> dict[str, Any]:
         "reason": run.state_reason,
         "strategy": run.strategy,
         "agents": run.agents,
+        "device": run.device,
         "language": run.language,
         "seed": run.seed,
         "steered": run.steered,
@@ -64,6 +65,8 @@ def result(run: Run) -> dict[str, Any]:
 def lines(run: Run) -> list[str]:
     """The story of a run: headline, teams, restructurings with their evidence, rows of the verified best."""
     found = [f"{run}: {run.state}" + (f", {run.state_reason}" if run.state_reason else "")]
+    if run.is_imported:
+        found = [f"{run}: {run.origin.name}", f"From {run.origin}, sha256 {run.origin.sha256}"]
     found.append(_headline(run))
     if run.steered:
         found.append("A person steered this run.")
@@ -77,15 +80,16 @@ def _headline(run: Run) -> str:
     judged = run.reports.judged()
     failed = judged.exclude(status__in=("passed", "partial")).count()
     counts = f"{judged.count()} candidates judged, {failed} of them failed"
-    if run.best is None:
+    best = run.shown
+    if best is None or best.geomean is None:
         return f"Nothing verified; {counts}."
-    best = run.best
     interval = (
         f", 95 % {best.interval_lo:.3f} to {best.interval_hi:.3f}" if best.interval_lo and best.interval_hi else ""
     )
     return (
-        f"Verified best: candidate {best.candidate.number}, {best.geomean:.3f}x the baseline (geometric mean of "
-        f"{best.workloads}{interval}), {best.wins} faster; {counts}."
+        f"{'Verified best' if best.verified else 'Not verified'}: candidate {best.candidate.number}, "
+        f"{best.geomean:.3f}x the baseline (geometric mean of {best.workloads}{interval}), {best.wins} faster; "
+        f"{counts}."
     )
 
 
@@ -115,10 +119,10 @@ def _few(evidence: list[int]) -> str:
 
 
 def _rows(run: Run) -> list[str]:
-    if run.best is None:
+    if (best := run.shown) is None:
         return []
     found = ["", f"{'workload':<12}{'batch':>6}{'tokens':>9}{'baseline us':>13}{'ours us':>11}{'speedup':>9}"]
-    for row in run.best.rows.all():
+    for row in best.main_rows():
         bar = "#" * round(BAR * min(row.speedup or 0, 4) / 4)
         figures = f"{row.baseline_us or 0:>13.1f}{row.candidate_us or 0:>11.1f}{row.speedup or 0:>8.2f}x"
         found.append(f"{row.workload[:8]:<12}{row.batch_size:>6}{row.tokens:>9}{figures}  {bar}")

@@ -13,7 +13,8 @@ from teams import models
 
 def figures(task: Task, found: Report) -> dict[str, object]:
     """The fields of a `models.Report` that follow from what the judge says."""
-    summary = found.summary()
+    summaries = {scope: found.summary(scope) for scope in SCOPES}
+    summary = summaries[RUN_ONLY]
     full = summary if found.conditions.get("workloads") == "all" else None
     interval = full.interval_95 if full else None
     ratios = {row.workload: row.scopes[RUN_ONLY].speedup for row in found.rows if RUN_ONLY in row.scopes}
@@ -30,20 +31,15 @@ def figures(task: Task, found: Report) -> dict[str, object]:
         "interval_lo": interval[0] if interval else None,
         "interval_hi": interval[1] if interval else None,
         "wins": full.wins if full else None,
-        "scopes": _scopes(found) if full else {},
+        "scopes": {scope: _figures(s) for scope, s in summaries.items() if s} if full else {},
         "groups": _groups(found, ratios) if summary else {},
         "conditions": found.conditions,
         "seconds": found.seconds.get("total"),
     }
 
 
-def _scopes(found: Report) -> dict[str, dict[str, object]]:
-    summaries = {scope: found.summary(scope) for scope in SCOPES}
-    return {
-        scope: {"geomean": s.geomean, "interval_95": s.interval_95, "wins": s.wins}
-        for scope, s in summaries.items()
-        if s is not None
-    }
+def _figures(summary: statistics.Summary) -> dict[str, object]:
+    return {"geomean": summary.geomean, "interval_95": summary.interval_95, "wins": summary.wins}
 
 
 def _groups(found: Report, ratios: dict[str, float]) -> dict[str, float]:

@@ -7,6 +7,7 @@
     RUN/candidates/HASH/report.json      the judge's first verdict
     RUN/candidates/HASH/verified.json    its second measurement
     RUN/records/{experiments,failures,techniques,questions}/NNNN.md
+    RUN/imported.json                    instead of all this, in a run that was imported: the report, as it came
 
 Every file appears whole or not at all. Sources and reports are there before the rows that speak of them; the other
 files are written from rows, so `write_from_rows` can make them anew at any time.
@@ -14,6 +15,7 @@ files are written from rows, so `write_from_rows` can make them anew at any time
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -48,6 +50,11 @@ def report_file(report: Report) -> Path:
     """Where the judge writes this report."""
     name = "verified.json" if report.is_verification else "report.json"
     return root(report.run) / "candidates" / report.candidate.source_sha256 / name
+
+
+def imported_file(run: Run) -> Path:
+    """Where the report lies that an imported run was made from."""
+    return root(run) / "imported.json"
 
 
 def put_source(run: Run, source: Source) -> None:
@@ -97,6 +104,10 @@ def record_file(record: Record) -> Path:
 
 def disagreements(run: Run) -> list[str]:
     """Where files and rows differ, in words; empty when they agree."""
+    if run.is_imported:
+        file = imported_file(run)
+        same = file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() == run.origin.sha256
+        return [] if same else [f"{file.name} is missing or has another hash"]
     found = [d for candidate in run.candidates.all() for d in _candidate_disagreements(candidate)]
     expected = {record_file(r): _record(r) for r in run.records.all()}
     expected |= {root(run) / "teams" / f"{t.number:03d}" / "team.json": _team(t) for t in run.teams.all()}

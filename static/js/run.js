@@ -23,15 +23,17 @@ function draw() {
   for (const axis of [layout.xaxis, layout.yaxis, layout.yaxis2]) Object.assign(axis, { gridcolor: line, linecolor: line, tickcolor: line });
   Plotly.react(plot, data, layout, { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] });
 }
-draw();
-plot.on("plotly_clickannotation", (event) => {
-  const card = document.getElementById(event.annotation.name);
-  if (!card) return;
-  card.open = true;
-  card.scrollIntoView({ block: "center" });
-  card.querySelector("summary").focus();
-});
-dark.addEventListener("change", draw);
+if (plot) { // nobody worked in a run that was imported
+  draw();
+  plot.on("plotly_clickannotation", (event) => {
+    const card = document.getElementById(event.annotation.name);
+    if (!card) return;
+    card.open = true;
+    card.scrollIntoView({ block: "center" });
+    card.querySelector("summary").focus();
+  });
+  dark.addEventListener("change", draw);
+}
 
 // Rows: sorted within their batch size, as the address says, after every replacement too.
 const address = new URLSearchParams(location.hash.slice(1));

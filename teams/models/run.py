@@ -9,13 +9,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from django.db import models, transaction
 from django.db.models import F, Q, Sum
 from django.utils import timezone
 
 from teams.models.states import Stateful, table
+
+if TYPE_CHECKING:
+    from teams.models.work import Report
 
 LEASE = timedelta(seconds=30)
 """A supervisor that has not renewed its lease for this long has lost the run."""
@@ -176,6 +179,11 @@ class Run(Stateful):
     def is_imported(self) -> bool:
         """Does it hold a report that was measured elsewhere, and no work? Then `origin` says where it is from."""
         return self.state == Run.State.IMPORTED
+
+    @property
+    def shown(self) -> Report | None:
+        """The report that stands for the run: its verified best, or the one that was imported."""
+        return self.reports.select_related("candidate").first() if self.is_imported else self.best
 
     def end(self, state: str, why: str) -> bool:
         """Go to a last state, refuse what was asked and not yet in force, and say so; call it inside a transaction."""

@@ -43,10 +43,10 @@ def text(run: Run, report: Report) -> str:
 
 def _values(run: Run, report: Report, row: WorkloadResult) -> tuple[object, ...]:
     return (
-        run.pk, run.strategy, run.agents, run.steered, report.candidate.number, report.verified, row.workload,
-        row.batch_size, row.tokens, row.scope, row.status, row.candidate_us, row.baseline, row.baseline_us,
-        row.floor_us, row.speedup, row.interval_lo, row.interval_hi, report.conditions.get("device", ""),
-        report.conditions.get("protocol", ""),
+        run.pk, run.strategy or run.state, run.agents, run.steered, report.candidate.number, report.verified,
+        row.workload, row.batch_size, row.tokens, row.scope, row.status, row.candidate_us, row.baseline,
+        row.baseline_us, row.floor_us, row.speedup, row.interval_lo, row.interval_hi,
+        report.conditions.get("device", ""), report.conditions.get("protocol", ""),
     )  # fmt: skip
 
 

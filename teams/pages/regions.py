@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import log2
 from typing import Any
 
@@ -11,6 +11,7 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 
 from benchmarks import statistics
+from benchmarks.report import RUN_ONLY
 from kernels.task import load_task
 from teams import budget
 from teams.design import differences, in_words
@@ -29,9 +30,9 @@ Context = dict[str, Any]
 
 
 def best_report(run: Run) -> Report | None:
-    """What the table shows: the verified best; before there is one, the best claim."""
-    if run.best is not None:
-        return run.best
+    """What the table shows: what stands for the run; before there is a verified best, the best claim."""
+    if (shown := run.shown) is not None:
+        return shown
     claims = run.reports.judged().filter(smoke_geomean__isnull=False).order_by("-smoke_geomean")
     return claims.select_related("candidate").first()
 
@@ -39,20 +40,61 @@ def best_report(run: Run) -> Report | None:
 def headline(run: Run) -> Context:
     """State, best figure, what it rests on."""
     report = best_report(run)
-    rows = list(report.rows.exclude(speedup=None).order_by("speedup")) if report else []
+    rows = list(report.main_rows().exclude(speedup=None).order_by("speedup")) if report else []
+    figure = (report.geomean or report.smoke_geomean) if report else None
     judged = run.reports.judged()
     return {
         "run": run,
         "alive": words.alive(run, timezone.now()),
         "report": report,
-        "figure": words.factor(report.geomean or report.smoke_geomean) if report else "–",
-        "worst": rows[0] if rows else None,
+        "figure": words.factor(figure),
+        "standing": words.standing(report),
+        "worst": rows[0] if rows and figure else None,
+        "scopes": _scopes(report) if report else [],
+        "clock": words.CLOCKS[run.device],
         "judged": judged.count(),
         "failed": judged.exclude(status__in=("passed", "partial")).count(),
         "budgets": [_budget(run, unit) for unit in budget.limits(run)],
         "device": report.conditions.get("device", "") if report else "",
-        "baselines": ", ".join(sorted(set(report.rows.values_list("baseline", flat=True)) - {""})) if report else "",
+        "baselines": ", ".join(sorted({row.baseline for row in rows})),
     }
+
+
+def _scopes(report: Report) -> list[Context]:
+    """Figures of the scopes beside the headline's."""
+    return [
+        {"name": name, "words": words.SCOPES[name], "figure": words.factor(s["geomean"]), **s}
+        for name, s in report.scopes.items()
+        if name != RUN_ONLY
+    ]
+
+
+def origin(run: Run) -> Context:
+    """Of an imported run: the file, who imported it, and what the report says of how it was measured."""
+    told = run.origin.report
+    profile, environment = told.get("profile"), told.get("environment")
+    return {
+        "run": run,
+        "origin": run.origin,
+        "facts": [*_facts(told["conditions"]), *_facts(environment if isinstance(environment, dict) else {})],
+        "command": told.get("command", ""),
+        "findings": [f["message"] for f in _list(told.get("findings")) if isinstance(f, dict) and f.get("message")],
+        "advice": _list(profile.get("advice") if isinstance(profile, dict) else None),
+    }
+
+
+def _facts(told: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(name.replace("_", " "), _fact(value)) for name, value in told.items()]
+
+
+def _fact(value: Any) -> str:
+    if isinstance(value, dict):
+        return "; ".join(f"{name}: {item}" for name, item in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _budget(run: Run, unit: str) -> Context:
@@ -66,7 +108,7 @@ def _budget(run: Run, unit: str) -> Context:
 def rows(run: Run) -> Context:
     """The table: all workloads of the task, with figures where they were measured, grouped by batch size."""
     report = best_report(run)
-    measured = {row.workload: row for row in report.rows.all()} if report else {}
+    measured = {row.workload: row for row in report.main_rows()} if report else {}
     groups: dict[int, list[Context]] = {}
     for workload in load_task(run.task).workloads(run.device):
         row = measured.get(workload.id)
@@ -82,6 +124,7 @@ def rows(run: Run) -> Context:
     return {
         "run": run,
         "report": report,
+        "standing": words.standing(report),
         "groups": [{"size": size, "rows": some, "mean": _mean(some)} for size, some in sorted(groups.items())],
         "count": sum(map(len, groups.values())),
     }
@@ -169,8 +212,15 @@ def figure(run: Run) -> Context:
 
 
 REGIONS: dict[str, Callable[[Run], Context]] = {
-    function.__name__: function for function in (headline, controls, figure, rows, team, restructurings, feed)
+    function.__name__: function for function in (headline, controls, origin, figure, rows, team, restructurings, feed)
 }
+OF_WORK = tuple(name for name in REGIONS if name != "origin")
+OF_IMPORT = ("headline", "origin", "rows")
+
+
+def names(run: Run) -> tuple[str, ...]:
+    """The regions of this run's page: where nobody worked there is nothing to steer, and no team."""
+    return OF_IMPORT if run.is_imported else OF_WORK
 
 
 def render(run: Run, name: str, *, out_of_band: bool = False) -> str:

@@ -28,17 +28,22 @@ def version_of(number: int) -> str:
 
 def snapshot_of(number: int) -> Mapping[str, str]:
     """All regions of a run as they stand, to take the place of those on a page."""
-    run = Run.objects.select_related("team", "best__candidate").get(pk=number)
-    drawn = {name: regions.render(run, name, out_of_band=True) for name in regions.REGIONS}
+    run = _whole(number)
+    drawn = {name: regions.render(run, name, out_of_band=True) for name in regions.names(run)}
     return {"notice": notice(out_of_band=True), **drawn}
+
+
+def _whole(number: int) -> Run:
+    """The run with what its regions look at."""
+    return Run.objects.select_related("team", "best__candidate", "origin").get(pk=number)
 
 
 @require_GET
 def page(request: HttpRequest, number: int) -> HttpResponse:
     """The page of a run."""
     version = version_of(get_object_or_404(Run, pk=number).pk)
-    run = Run.objects.select_related("team", "best__candidate").get(pk=number)
-    drawn = {name: mark_safe(regions.render(run, name)) for name in regions.REGIONS}  # noqa: S308 (templates escape)
+    run = _whole(number)
+    drawn = {name: mark_safe(regions.render(run, name)) for name in regions.names(run)}  # noqa: S308 (templates escape)
     return render(request, "run.html", {"run": run, "version": version, **drawn})
 
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from django.contrib import messages
+from django.core.files.uploadedfile import UploadedFile
 from django.db.models import Count, Max, Sum
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import redirect, render
@@ -14,6 +16,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
 from kernels.task import BadInputError, task_names
+from teams import devices, importing
 from teams.agents import AGENTS
 from teams.launch import new_run
 from teams.models import LedgerEntry, Report, Run, Team
@@ -32,7 +35,8 @@ STRATEGIES = (
 
 def _list() -> list[dict[str, Any]]:
     """What the table shows; a constant number of queries, but for the spark lines of runs that have one."""
-    runs = Run.objects.select_related("best").order_by("-pk")
+    runs = Run.objects.select_related("best", "origin").order_by("-pk")
+    imported = {report.run_id: report for report in Report.objects.filter(run__state=Run.State.IMPORTED)}
     judged = dict(Report.objects.judged().order_by().values_list("run").annotate(Count("pk")))
     teams = dict(Team.objects.order_by().values_list("run").annotate(Count("pk")))
     grants = LedgerEntry.objects.filter(unit="candidates", kind__in=("grant", "top_up"))
@@ -42,7 +46,8 @@ def _list() -> list[dict[str, Any]]:
         {
             "run": run,
             "alive": words.alive(run, now),
-            "figure": words.factor(run.best.geomean) if run.best else "–",
+            "shown": (shown := imported.get(run.pk, run.best)),
+            "figure": words.factor(shown.geomean if shown else None),
             "line": figures.sparkline(run) if run.best else "",
             "judged": judged.get(run.pk, 0),
             "teams": teams.get(run.pk, 0),
@@ -81,7 +86,10 @@ def live(request: HttpRequest) -> StreamingHttpResponse:
 @require_http_methods(["GET", "POST"])
 def create(request: HttpRequest) -> HttpResponse:
     """The form for a new run; what cannot be is said above it, and nothing that was typed is lost."""
-    values = {"task": task_names()[0], "strategy": "evolving", "agents": "builtin", "candidates": "60", "seed": "1"}
+    values = {
+        "task": task_names()[0], "strategy": "evolving", "agents": "builtin", "device": "cpu", "candidates": "60",
+        "seed": "1",
+    }  # fmt: skip
     error = ""
     if request.method == "POST":
         values = {name: str(value) for name, value in request.POST.items()}
@@ -98,6 +106,8 @@ def create(request: HttpRequest) -> HttpResponse:
         "tasks": task_names(),
         "strategies": STRATEGIES,
         "agents": tuple(AGENTS),
+        "devices": [(name, devices.why_not(name)) for name in devices.DEVICES],
+        "gpus": ", ".join(sorted(set(devices.gpus()))),
         "thresholds": _thresholds(values),
         "thresholds_open": any(name.startswith("set-") and value for name, value in values.items()),
     }
@@ -110,11 +120,31 @@ def _create(values: Mapping[str, str]) -> Run:
         values.get("task", ""),
         strategy=values.get("strategy", ""),
         agents=values.get("agents", ""),
+        device=values.get("device", "cpu"),
         candidates=_whole("candidates", values.get("candidates", "")),
         minutes=_real("minutes", values.get("minutes", "")),
         seed=_whole("seed", values.get("seed", "")) or 0,
         settings=thresholds.parse(changes),
     )
+
+
+@require_http_methods(["GET", "POST"])
+def import_report(request: HttpRequest) -> HttpResponse:
+    """Import the report of the form; what is wrong with it is said in the form."""
+    if request.method == "GET":  # somebody went to the address of a refused form
+        return redirect("runs")
+    upload, name = request.FILES.get("report"), request.POST.get("name", "")
+    try:
+        if not isinstance(upload, UploadedFile):
+            raise BadInputError("report: choose a file")
+        content = upload.read(importing.MOST_BYTES + 1)
+        run, new = importing.import_report(content, upload.name or "report", actor=str(request.user), name=name)
+    except BadInputError as problem:
+        context = {"runs": _list(), "import_error": str(problem), "import_name": name}
+        return render(request, "runs.html", context, status=400)
+    if not new:
+        messages.info(request, f"This report is here already, as run {run.pk}: {run.origin}. Nothing has changed.")
+    return redirect("run", run.pk)
 
 
 def _whole(name: str, text: str) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from teams.models import Event, Run
+from teams.models import Event, Report, Run
 
 SIGNALS = {
     "no_gain": "no gain",
@@ -41,6 +41,15 @@ STATUSES = {
     "cheated": "cheated",
     "judge_error": "judge failed",
 }
+CLOCKS = {
+    "cpu": "CPU time of one thread, read by the judge",
+    "cuda": "time on the device with cold caches, audited by the judge's clock",
+}
+SCOPES = {
+    "run_only": "run() alone",
+    "plan_and_run": "a plan() for each run()",
+    "plan_amortised": "a plan() shared by many runs",
+}
 QUIET, LOST = timedelta(seconds=90), timedelta(seconds=30)
 
 
@@ -58,6 +67,20 @@ def alive(run: Run, now: datetime) -> str:
     if run.progress_at is not None and now - run.progress_at > QUIET:
         return "quiet"
     return run.state
+
+
+def standing(report: Report | None) -> str:
+    """How far a report's figure can be relied on."""
+    if report is None:
+        return "nothing judged yet"
+    if report.geomean and report.verified:
+        return "verified where it was measured" if report.run.is_imported else "verified"
+    if report.geomean:
+        return "measured once, not verified"
+    if report.smoke_geomean:
+        kind = "verified there alone" if report.verified else "not verified"
+        return f"a claim on {report.passed} smoke workloads, {kind}"
+    return f"{STATUSES.get(report.status, report.status)}: {report.passed} of {report.workloads} workloads passed"
 
 
 def sentence(event: Event) -> str:
@@ -93,6 +116,7 @@ def _command(said: str) -> Callable[[Mapping[str, Any]], str]:
 
 SENTENCES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "created": lambda d: f"run created: {d['strategy']}, {d['agents']} agents, seed {d['seed']}",
+    "imported": lambda d: f"imported from {d['file']} by {d['actor']}",
     "language": lambda d: str(d["why"]),
     "begun": lambda d: f"begun: agents write {d['language']}",
     "team": lambda d: f"team {d['team']} takes its seats: {', '.join(d['roles'])}",

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,8 @@ def judged(report, message, seconds=1.0):
     source = candidates.read(Path(message["path"]))
     assert source.sha256 == report.candidate.source_sha256
     design = Design(report.candidate.design)
-    workloads = select(TASK, "cpu", message["workloads"])
+    device = report.run.device
+    workloads = select(TASK, device, message["workloads"])
     wrong = HARMFUL & set(design.items())
     found = reports.Report(
         task=TASK.name,
@@ -88,9 +90,31 @@ def judged(report, message, seconds=1.0):
         return found
     for row in found.rows:
         row.status, row.floor_us = "passed", 10.0
-        timing = row.scopes.setdefault(reports.RUN_ONLY, reports.Timing("pytorch_flash"))
-        for number in range(2):
-            timing.add(number, 1000.0, 1000.0 / speedup_of(design))
+        for more, scope in enumerate(reports.SCOPES if device == "cuda" else (reports.RUN_ONLY,)):
+            timing = row.scopes.setdefault(scope, reports.Timing(next(iter(TASK.baselines(device)))))
+            for number in range(1 if device == "cuda" else 2):
+                timing.add(number, 1000.0, 1000.0 / speedup_of(design) + 10 * more)
+    return found
+
+
+def cuda_report(verified=True):
+    """A report as the judge writes it on a GPU, with three scopes (and one round, since intervals take time)."""
+    rng = random.Random(1)
+    found = reports.Report(
+        task=TASK.name,
+        candidate={"name": "fast", "source_sha256": "ab" * 32, "language": "triton"},
+        conditions={
+            "protocol": 1, "device": "NVIDIA H200", "workloads": "all", "clock": "device events",
+            "baseline_versions": {name: f"flashinfer 0.6.13, {name}" for name in TASK.baselines("cuda")},
+        },
+        rows=[reports.Row(w.id, w.batch_size, w.tokens, "passed", floor_us=5.0) for w in TASK.workloads("cuda")],
+        verified=verified,
+        command="python -m benchmarks aa",
+    )  # fmt: skip
+    for row in found.rows:
+        for plan_us, scope in zip((0, 90, 1.5), reports.SCOPES, strict=True):
+            timing = row.scopes.setdefault(scope, reports.Timing(next(iter(TASK.baselines("cuda")))))
+            timing.add(0, 12 + plan_us, rng.uniform(7, 11) + plan_us / 2)
     return found
 
 
