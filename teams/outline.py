@@ -11,7 +11,10 @@ BAR = 24
 
 
 def progress_line(run: Run) -> str:
-    """Run, state, candidates, best, team, phase, signals."""
+    """Run, state, candidates, best, team, phase, signals; of an imported run its report."""
+    if run.is_imported and (shown := run.shown) is not None:
+        figure = shown.status if shown.geomean is None else f"{shown.geomean:.3f}x"
+        return f"run {run.pk} {run.state} · {run.origin.name} · {figure} · {'' if shown.verified else 'not '}verified"
     judged, best = run.reports.judged().count(), _best_claim(run)
     words = [f"run {run.pk} {run.state}", f"{judged} judged", f"best {_x(run.best.geomean if run.best else None)}"]
     if best is not None:

@@ -195,6 +195,8 @@ def test_show_prints_an_imported_run(db, home, capsys):
     assert "from afar" in told
     assert run.origin.sha256 in told
     assert f"{run.best.geomean:.3f}x" in told
+    call_command("show")
+    assert capsys.readouterr().out == f"run {run.pk} imported · from afar · {run.best.geomean:.3f}x · verified\n"
     assert sum(line.endswith("#") for line in told.splitlines()) == 47, "one line a workload, whatever its scopes"
 
 
