@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 PUBLISHED = workloads.published(HERE / "workloads.json")
-STARTS = {"c": "c_naive", "pytorch": "baselines/pytorch_matmul"}
+STARTS = {"c": "c_naive", "pytorch": "baselines/pytorch_matmul", "triton": "triton_naive"}
 
 
 class MlaPagedDecode(Task):

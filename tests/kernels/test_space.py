@@ -21,7 +21,7 @@ from kernels.task import BadInputError, load_task
 
 ROOT = Path(__file__).parents[2]
 TASK = load_task("mla_paged_decode")
-SPACES = {language: TASK.space(language) for language in ("c", "pytorch")}
+SPACES = {language: TASK.space(language) for language in ("c", "pytorch", "triton")}
 C, PYTORCH = SPACES["c"], SPACES["pytorch"]
 BLOCKED: dict[str, Choice] = {
     "order": "keys outside", "group": 16, "vectors": "vector extensions", "lanes": 16, "blocking": "blocks",
@@ -129,7 +129,7 @@ def test_a_bad_design_is_refused_with_the_key_and_what_is_allowed():
         C.check({**C.start, "block": [4]})  # type: ignore[dict-item]
     with pytest.raises(BadInputError, match="no choice for the move 'order': allowed is 'heads outside'"):
         C.check({})
-    with pytest.raises(BadInputError, match="no space of moves for the language 'cobol'; there is c, pytorch"):
+    with pytest.raises(BadInputError, match="no space of moves for the language 'cobol'; there is c, pytorch, triton"):
         TASK.space("cobol")
     C.check(C.start)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from kernels.mla_paged_decode.space import c_kernel, c_moves, pytorch
+from kernels.mla_paged_decode.space import c_kernel, c_moves, pytorch, triton_kernel, triton_moves
 from kernels.space import Space
 from kernels.task import BadInputError
 
 SPACES: dict[str, Callable[[], Space]] = {
     "c": lambda: Space("c", c_moves.MOVES, c_kernel.render),
     "pytorch": lambda: Space("pytorch", pytorch.MOVES, pytorch.render),
+    "triton": lambda: Space("triton", triton_moves.MOVES, triton_kernel.render),
 }
 
 
