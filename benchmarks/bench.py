@@ -91,8 +91,8 @@ class Bench(ABC):
     """Scopes that it measures."""
     wall_apart: ClassVar[bool]
     """Does the wall time of a whole call need a call of its own?"""
-    compiles_late: ClassVar[bool]
-    """Do candidates compile themselves when they are called first?"""
+    compile_seconds: ClassVar[float]
+    """What a candidate's first call of a workload may take besides, where candidates compile themselves."""
     suspicious: ClassVar[float]
     """A speedup above this is held up as a finding: nothing honest came near it."""
 

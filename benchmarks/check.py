@@ -66,6 +66,7 @@ def _call(trial: Trial, workload: Workload, limit: float, baseline_rmse: float, 
 
     try:
         side = trial.side(workload)
+        limit += bench.compile_seconds
         call = bench.call(side, workload, limit, refer=refer, companion=companion)
         side.worker.check_alone()
     except CandidateError as error:

@@ -52,7 +52,7 @@ class CpuBench(Bench):
     )
     scopes = (RUN_ONLY,)
     wall_apart = False
-    compiles_late = False
+    compile_seconds = 0.0
     suspicious = 20.0
 
     def __init__(self, task: Task, *, choice: sandbox.Choice = "auto", progress: Progress = lambda _: None) -> None:

@@ -1,8 +1,11 @@
 """The bench on an NVIDIA GPU: memory that the parent owns and the children map, device events on a cold cache.
 
 The parent writes contents and copies outputs away; candidate and baselines are processes of their own that alternate on
-the device. A call is timed in its process, between events behind a write that empties the cache. What a process says
-of its own times is believed only as far as `audit.py` bears it out.
+the device. A process that the device comes back to finds neither its code nor the addresses of its pages in the
+device's caches (that is worth up to 6 us), so a timed call follows two untimed ones on other queries. What the timed
+one is asked comes after these, by a copy that leaves the process on the device. It is timed there, between events
+behind a write that empties the second-level cache. What a process says of its own times is believed only as far as
+`audit.py` bears it out.
 
 Outside a call's contents the inputs' memory holds nothing but NaN, so contents can lie anywhere in it at the price of
 writing no more than a call reads.
@@ -44,12 +47,16 @@ if TYPE_CHECKING:
 
     from benchmarks.trial import Trial
 
-POOLS = 16
-"""As many of the largest workload fit into the inputs' memory, if no more than half of the device's is taken."""
+SLACK = 64 << 20
+"""Contents are moved about by as much as this. Over all of the device's memory would be worse: a process meets few of
+its pages' addresses again then, and each is a look-up of a microsecond."""
 QUEUE = 128
 """Most calls of a queue."""
 SMALL_BYTES = 4 << 20
-"""Inputs up to this size are each queued call's own."""
+"""Inputs up to this size are written last: after what warms a timed call up, and behind the gate of a queue."""
+FLUSH_BYTES = 256 << 20
+"""Written by the parent before a queue: several times what the second-level cache holds."""
+WARM_SECONDS = 30.0
 PUT_SECONDS = 0.5
 """A kernel that has not put its calls behind the gate by then waits for the device within a call."""
 CPU_SECONDS, FILE_BYTES, FILES = 3600, 256 << 20, 4096
@@ -71,7 +78,7 @@ class CudaBench(Bench):
     )
     scopes = SCOPES
     wall_apart = True
-    compiles_late = True
+    compile_seconds = 60.0
     suspicious = 4.0
 
     def __init__(self, task: Task, *, choice: sandbox.Choice = "auto", progress: Progress = lambda _: None) -> None:
@@ -80,19 +87,18 @@ class CudaBench(Bench):
         import torch  # noqa: PLC0415
 
         torch.set_grad_enabled(False)
-        published = [with_role(task.tensors(w), inputs=True) for w in self.workloads]
-        self.pool_bytes = arena.room_for(published)
-        half = torch.cuda.mem_get_info()[0] // 2
-        self.pools = max(1, min(POOLS, half // self.pool_bytes))
-        largest = arena.room_for([with_role(s, inputs=True) for s in self.layouts])
-        self._small_bytes = arena.room_for([_small(specs) for specs in published])
-        self._large_bytes = max(self.pools * self.pool_bytes, largest)
-        self.inputs = DeviceArena(self._large_bytes + QUEUE * self._small_bytes)
+        inputs = [with_role(specs, inputs=True) for specs in self.layouts]
+        large, small, plan = zip(*(_parts(specs) for specs in inputs), strict=True)
+        self._small_bytes, self._plan_bytes = arena.room_for(small), arena.room_for(plan)
+        self._large_bytes = arena.room_for(large) + SLACK
+        self.inputs = DeviceArena(self._large_bytes + self._plan_bytes + QUEUE * self._small_bytes)
         self._call_bytes = arena.room_for([with_role(s, inputs=False) for s in self.layouts])
         self.queue_room = QUEUE
         self._arenas = [self.inputs]
         self._gates: list[int] = []
-        self._last: tuple[Workload, Mapping[str, Tensor]] | None = None
+        self._written = 0
+        self._late: dict[tuple[str, tuple[int, ...]], Tensor] = {}
+        self._flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
         self.warm_up()
 
     @cached_property
@@ -102,7 +108,7 @@ class CudaBench(Bench):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         super().__exit__(kind, error, tb)
-        self._last = None
+        self._late.clear()
         for memory in self._arenas:
             memory.close()
         for descriptor in self._gates:
@@ -200,17 +206,19 @@ class CudaBench(Bench):
 
         if companion:
             self._accompany(companion, workload, limit_s)
-        specs = self.task.tensors(workload)
-        places = self._place(specs)
-        tensors = self._announce_contents(workload, places)
-        targets, plan_us = self._announce(side, workload, places)
+        places = self._place(self.task.tensors(workload), 0, SLACK)
+        tensors = self._write_plan(workload, places)
+        targets, plan_us = self._announce(side, workload, places, decoy=timed)
         self.source.fill(workload, tensors)
         for tensor in targets.values():
             tensor.fill_(float("nan"))
         refer(tensors)
         before = None if timed else sums(tensors)
         torch.cuda.synchronize()
-        side.worker.go(b"w" if wall else b"g")
+        if timed:
+            self._go_timed(side, workload, tensors, wall=wall)
+        else:
+            side.worker.go()
         us = side.worker.finish(limit_s)
         outputs = {name: tensor.clone() for name, tensor in targets.items()}
         if before is not None and (changed := [n for n, s in sums(tensors).items() if s != before[n]]):
@@ -224,20 +232,45 @@ class CudaBench(Bench):
         except CandidateError as error:
             raise JudgeError(f"baseline {side.slot}: {error.message}") from None
 
-    def _place(self, specs: Mapping[str, Any]) -> dict[str, Place]:
-        inputs = with_role(specs, inputs=True)
-        return arena.place(inputs, self.rng, slack=self._large_bytes - arena.room_for([inputs]) + arena.SLACK)
+    def _place(self, specs: Mapping[str, TensorSpec], number: int, slack: int) -> dict[str, Place]:
+        """Places of a call's inputs; those of several calls (`number`) may share large ones' memory, nothing else."""
+        large, small, plan = _parts(with_role(specs, inputs=True))
+        own = self._large_bytes + self._plan_bytes + number * self._small_bytes
+        return {
+            **arena.place(large, self.rng, slack=slack),
+            **arena.place(small, self.rng, base=own),
+            **arena.place(plan, self.rng, base=self._large_bytes),
+        }
 
-    def _announce_contents(self, workload: Workload, places: Mapping[str, Place]) -> dict[str, Tensor]:
-        """Erase the last call's contents and write what plan() may see of this one's."""
+    def _write_plan(self, workload: Workload, places: Mapping[str, Place]) -> dict[str, Tensor]:
+        """Put NaN where the last call's contents were, and write what plan() may see of this one's."""
         import torch  # noqa: PLC0415
 
-        self.erase()
+        self.inputs.bytes[: self._written].fill_(0xFF)
+        self.inputs.bytes[self._large_bytes :].fill_(0xFF)
+        self._written = max((at + arena.size_of(s) for at, s in places.values() if at < self._large_bytes), default=0)
         tensors = self.inputs.tensors(places)
         self.source.fill_plan(workload, tensors)
-        self._last = (workload, tensors)
         torch.cuda.synchronize()
         return tensors
+
+    def _go_timed(self, side: Side, workload: Workload, tensors: Mapping[str, Tensor], *, wall: bool) -> None:
+        """Take the queries away, let the process warm up on others, and put them back when the call waits for them."""
+        import torch  # noqa: PLC0415
+
+        kept = {}
+        for name, spec in _parts(self.task.tensors(workload))[1].items():
+            if (key := (name, spec.shape)) not in self._late:
+                self._late[key] = torch.empty(spec.shape, dtype=tensors[name].dtype, pin_memory=True)
+            kept[name] = self._late[key].copy_(tensors[name])
+            tensors[name].fill_(float("nan"))
+        torch.cuda.synchronize()
+        if not side.worker.enqueue(b"w" if wall else b"t", WARM_SECONDS):
+            raise CandidateError("timeout", f"two calls on warm-up queries took more than {WARM_SECONDS:.0f} s")
+        for name, there in kept.items():
+            tensors[name].copy_(there, non_blocking=True)
+        torch.cuda.synchronize()
+        side.worker.open_gate()
 
     def audit(self, trial: Trial, workloads: Sequence[Workload]) -> bool:
         """See audit.py."""
@@ -248,27 +281,32 @@ class CudaBench(Bench):
     ) -> float:
         """Microseconds, by this process's clock, from the opening of the gate until all calls are done; see audit.py.
 
-        The calls share one plan and differ in all inputs that plan() does not see: large ones (caches) lie in as many
-        pools as there are, small ones (queries) are each call's own. `CandidateError` if an output is not right.
+        The calls share one plan and differ in all other inputs: none finds its own in a cache, since all are written
+        out, queries come last. `CandidateError` if an output is not right.
         """
         import torch  # noqa: PLC0415
 
-        sets = self._queued_inputs(workload, calls)
-        specs = with_role(self.task.tensors(workload), inputs=False)
-        places = [arena.place(specs, self.rng, base=i * self._call_bytes) for i in range(calls)]
-        held = self._fill_queue_plan(workload, sets)
-        torch.cuda.synchronize()
-        side.worker.prepare(side.slot, self.task, workload, sets[0], places[0])
-        targets = [side.worker.outputs.tensors(p) for p in places]
+        specs = self.task.tensors(workload)
+        sets = [self._place(specs, i, SLACK) for i in range(calls)]
+        for places in sets[1:]:
+            places |= {name: sets[0][name] for name, spec in specs.items() if spec.role == "plan"}
+        outputs = with_role(specs, inputs=False)
+        targets = [arena.place(outputs, self.rng, base=i * self._call_bytes) for i in range(calls)]
+        self._write_queue_plan(workload, sets)
+        side.worker.prepare(side.slot, self.task, workload, sets[0], targets[0])
         for target in targets:
-            for tensor in target.values():
+            for tensor in side.worker.outputs.tensors(target).values():
                 tensor.fill_(float("nan"))
         torch.cuda.synchronize()
-        try:
-            return self._time_queue(side, workload, sets, places, targets, compared, standard, limit_s)
-        finally:
-            for tensors in held:
-                self.source.erase(workload, tensors)
+        return self._time_queue(side, workload, sets, targets, compared, standard, limit_s)
+
+    def _write_queue_plan(self, workload: Workload, sets: list[dict[str, Place]]) -> None:
+        """What plan() sees, and the large inputs of all sets, where they overlap those of the last."""
+        self._write_plan(workload, sets[0])
+        large = _parts(self.task.tensors(workload))[0]
+        for places in sets:
+            self.source.fill(workload, self.inputs.tensors(places), only=large)
+        self._written = self._large_bytes
 
     def _time_queue(
         self,
@@ -276,7 +314,6 @@ class CudaBench(Bench):
         workload: Workload,
         sets: list[dict[str, Place]],
         places: list[dict[str, Place]],
-        targets: list[dict[str, Tensor]],
         compared: Container[int],
         standard: Standard,
         limit_s: float,
@@ -284,42 +321,20 @@ class CudaBench(Bench):
         import torch  # noqa: PLC0415
 
         side.worker.ask_queue([[o for o, _ in (*s.values(), *p.values())] for s, p in zip(sets, places, strict=True)])
-        side.worker.put_queue(PUT_SECONDS)
-        self._fill_queue(workload, sets)
+        side.worker.enqueue(b"q", PUT_SECONDS)
+        self._flush.fill_(1)
+        small = _parts(self.task.tensors(workload))[1]
+        for inputs in sets:
+            self.source.fill(workload, self.inputs.tensors(inputs), only=small)
         torch.cuda.synchronize()
         begin = time.perf_counter_ns()
         side.worker.open_gate()
         side.worker.finish_queue(10 * limit_s)
         us = (time.perf_counter_ns() - begin) / 1e3
-        outputs = [{name: tensor.clone() for name, tensor in target.items()} for target in targets]
+        outputs = [{n: t.clone() for n, t in side.worker.outputs.tensors(target).items()} for target in places]
         torch.cuda.synchronize()
         self._check_queue(workload, sets, outputs, compared, standard)
         return us
-
-    def _queued_inputs(self, workload: Workload, calls: int) -> list[dict[str, Place]]:
-        specs = with_role(self.task.tensors(workload), inputs=True)
-        pools = [arena.place(specs, self.rng, base=i * self.pool_bytes) for i in range(min(self.pools, calls))]
-        small, sets = _small(specs), []
-        for i in range(calls):
-            own = arena.place(small, self.rng, base=self._large_bytes + i * self._small_bytes)
-            own |= {name: pools[0][name] for name, spec in specs.items() if spec.role == "plan"}
-            sets.append({name: own.get(name, place) for name, place in pools[i % len(pools)].items()})
-        return sets
-
-    def _fill_queue_plan(self, workload: Workload, sets: list[dict[str, Place]]) -> list[dict[str, Tensor]]:
-        """Write what plan() sees, and all large inputs, once a pool; the tensors to erase later."""
-        self.erase()
-        tensors = [self.inputs.tensors(places) for places in sets]
-        large = set(tensors[0]) - set(_small(self.task.tensors(workload)))
-        self.source.fill_plan(workload, tensors[0])
-        for held in tensors[: self.pools]:
-            self.source.fill(workload, held, only=large)
-        return tensors
-
-    def _fill_queue(self, workload: Workload, sets: list[dict[str, Place]]) -> None:
-        small = set(_small(self.task.tensors(workload)))
-        for places in sets:
-            self.source.fill(workload, self.inputs.tensors(places), only=small)
 
     def _check_queue(
         self,
@@ -343,18 +358,28 @@ class CudaBench(Bench):
             if wrong := sample.mismatch(Call(workload, tensors, output, 0.0), standard):
                 raise CandidateError(wrong.status, f"call {i}: {wrong.message}")
 
-    def erase(self) -> None:
-        """Put NaN back where the last call's contents were."""
-        if self._last is not None:
-            self.source.erase(*self._last)
-            self._last = None
-
     def _announce(
-        self, side: Side, workload: Workload, inputs: Mapping[str, Place]
+        self, side: Side, workload: Workload, inputs: Mapping[str, Place], *, decoy: bool
     ) -> tuple[dict[str, Tensor], float | None]:
-        places = arena.place(with_role(self.task.tensors(workload), inputs=False), self.rng)
+        """Have a call prepared; its outputs, and the time of plan(). `decoy`: also what is to be called first."""
+        specs = self.task.tensors(workload)
+        outputs = with_role(specs, inputs=False)
+        places = arena.place(outputs, self.rng)
+        other: dict[str, Place] = {}
+        if decoy:
+            other = {
+                **arena.place(
+                    _parts(specs)[1], self.rng, base=self._large_bytes + self._plan_bytes + self._small_bytes
+                ),
+                **arena.place(outputs, self.rng, base=self._call_bytes),
+            }
+            self.source.fill(
+                workload,
+                self.inputs.tensors({n: p for n, p in other.items() if n not in outputs}),
+                only=_parts(specs)[1],
+            )
         begin = time.perf_counter_ns()
-        answer = side.worker.prepare(side.slot, self.task, workload, inputs, places)
+        answer = side.worker.prepare(side.slot, self.task, workload, inputs, places, other)
         bracket = (time.perf_counter_ns() - begin) / 1e3
         plan = answer.get("plan_us") if isinstance(answer, dict) else None
         if plan is not None and not (isinstance(plan, float) and 0 < plan < bracket):
@@ -375,9 +400,14 @@ def sums(tensors: Mapping[str, Tensor]) -> dict[str, int]:
     return found
 
 
-def _small(specs: Mapping[str, TensorSpec]) -> dict[str, TensorSpec]:
-    """Inputs that plan() does not see and that are small."""
-    return {n: s for n, s in specs.items() if s.role == "input" and arena.size_of(s) <= SMALL_BYTES}
+Specs = dict[str, TensorSpec]
+
+
+def _parts(specs: Mapping[str, TensorSpec]) -> tuple[Specs, Specs, Specs]:
+    """Inputs that are large (caches), small (queries), and seen by plan()."""
+    seen = {n: s for n, s in specs.items() if s.role == "plan"}
+    small = {n: s for n, s in specs.items() if s.role == "input" and arena.size_of(s) <= SMALL_BYTES}
+    return {n: s for n, s in specs.items() if s.role == "input" and n not in small}, small, seen
 
 
 def _environment(cache: Path) -> dict[str, str]:

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+PAGE_BYTES = 2 << 20
+"""Of a device's large pages. Memory that does not fill the last one is mapped in small ones, of which the device keeps
+the addresses of too few at hand: scattered reads then take 30 times as long."""
+
+
 class IpcHandle(ctypes.Structure):
     """CUipcMemHandle."""
 
@@ -44,6 +49,7 @@ class DeviceArena:
         import torch  # noqa: PLC0415
 
         torch.zeros(1, device="cuda")
+        size = -(-size // PAGE_BYTES) * PAGE_BYTES
         address, handle = ctypes.c_uint64(), IpcHandle()
         call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
         self.size, self._address = size, address

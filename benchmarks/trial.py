@@ -59,7 +59,7 @@ class Trial:
 
     def confine(self, workloads: Sequence[Workload]) -> None:
         """Everything is compiled now: the candidate's process may start no other from here on."""
-        if self.candidate is not None and self.bench.compiles_late:
+        if self.candidate is not None and self.bench.compile_seconds > 0:
             self.side(workloads[0]).worker.confine()
 
     @property

@@ -146,9 +146,16 @@ class Worker:
         self._look_around()
 
     def prepare(
-        self, slot: str, task: Task, workload: Workload, inputs: Mapping[str, Place], outputs: Mapping[str, Place]
+        self,
+        slot: str,
+        task: Task,
+        workload: Workload,
+        inputs: Mapping[str, Place],
+        outputs: Mapping[str, Place],
+        decoy: Mapping[str, Place] | None = None,
     ) -> Any:
-        """Announce a call: addresses, numbers, and through plan() the contents of `plan` tensors; the answer."""
+        """Announce a call: addresses, numbers, and through plan() the contents of `plan` tensors; the answer. `decoy`:
+        what lies elsewhere in the calls that warm a timed one up."""
         tensors = [
             (name, where, offset, spec.shape, spec.dtype)
             for where, places in (("inputs", inputs), ("outputs", outputs))
@@ -162,8 +169,9 @@ class Worker:
             "entry": task.entry,
             "plan_entry": task.plan_entry,
             "outputs": list(outputs),
+            "decoy": {name: offset for name, (offset, _) in (decoy or {}).items()},
         }
-        return self.ask(message, LOAD_SECONDS)
+        return self.ask(message, self._setup.load_seconds)
 
     def confine(self) -> None:
         """From here on it may start no process, and no thread that it does not have yet."""
@@ -185,9 +193,9 @@ class Worker:
                 return
             time.sleep(20e-6)
 
-    def go(self, how: bytes = b"g") -> None:
+    def go(self) -> None:
         """Let it make the prepared call."""
-        self._send(how)
+        self._send(b"g")
 
     def finish(self, cpu_limit_s: float) -> float:
         """Wait for the call's end; the limit is in CPU seconds, or ten times as long asleep. What the child says of
@@ -201,16 +209,17 @@ class Worker:
         """Announce calls like the prepared one: the offsets of their tensors, inputs first, in the same order."""
         self.ask({"do": "queue", "calls": calls}, LOAD_SECONDS)
 
-    def put_queue(self, seconds: float) -> bool:
-        """Have it put the queued calls behind its gate; False if it waits for one of them instead of going on."""
-        self._send(b"q")
+    def enqueue(self, how: bytes, seconds: float) -> bool:
+        """Have it put calls behind its gate (`t`, `w`, `q`: see inside); False if it waits for one instead of going on.
+        `CandidateError` if it answers something else."""
+        self._send(how)
         packet = self._wait(seconds, None, kill=False)
         if packet not in (b"e", b""):
             raise self._unexpected(packet)
         return packet == b"e"
 
     def open_gate(self) -> None:
-        """Let the queued calls go."""
+        """Let them go."""
         assert self._gate is not None
         self._gates_opened += 1
         self._gate[:4] = struct.pack("I", self._gates_opened)

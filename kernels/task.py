@@ -80,10 +80,6 @@ class Source(ABC):
         What must not be read holds NaN: on a GPU it does so before and is left alone.
         """
 
-    @abstractmethod
-    def erase(self, workload: Workload, tensors: Mapping[str, Tensor]) -> None:
-        """Put NaN (or -1) back wherever `fill_plan` and `fill` wrote."""
-
 
 class Task(ABC):
     """A kernel to optimise: definition, workloads, inputs, reference, tolerance, baselines."""

@@ -6,10 +6,11 @@ This folder is all of the judge that a candidate can see, read-only; it imports 
 process says after it has loaded a candidate is believed.
 
 Messages on the socket, one JSON object a packet: `load` a folder into a slot, `confine` the process for good (where
-that was not done at the start), `prepare` a call (its addresses and what plan() may see), `queue` many calls behind a
-gate; and single bytes: `g` go, `w` go and measure the whole call, `q` put the queued calls behind the gate. Contents
-are written between `prepare` and `g`, so that nothing done earlier can be of use. Answers: `{"ok": …}`, the byte `d`
-(done; on a GPU eight bytes follow, microseconds), or `{"error": STATUS, "message": …}`.
+that was not done at the start), `prepare` a call (its addresses and what plan() may see), `queue` many calls; and
+single bytes: `g` make the prepared call; on a GPU, after some calls of a decoy, `t` time it or `w` time all of it, and
+`q` make the queued calls: these three are put behind a gate, and `e` says so. Contents are written between `prepare`
+and `g`, or `e` and the opening of the gate, so that nothing done earlier can be of use. Answers: `{"ok": …}`, the byte
+`d` (done; on a GPU eight bytes may follow, microseconds), or `{"error": STATUS, "message": …}`.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ import confine
 import views
 
 MESSAGE_BYTES = 1 << 17
+HEAT = 2
+"""After one call the first timed one still varies by 2 us, after two it does not."""
 
 
 class Refused(Exception):  # noqa: N818 - the candidate is refused; nothing went wrong here
@@ -50,6 +53,7 @@ class Host:
         self.inputs, self.outputs, self.clock = open_memory(settings)
         self.kernels: dict[str, Any] = {}
         self.call: Callable[[], None] | None = None
+        self.decoy: Callable[[], None] | None = None
         self.queued: list[Callable[[], None]] = []
         self._now = time.perf_counter_ns  # as it was before a candidate could change it
 
@@ -76,7 +80,7 @@ class Host:
         """Lay out the arguments of the next call, and let plan() see what it may; how long that took (us)."""
         module = self.kernels[message["slot"]]
         self.message, self.module = message, module
-        values = self._values([where[2] for where in message["tensors"]])
+        values = {**message["scalars"], **self._tensors([where[2] for where in message["tensors"]])}
         answer = {}
         if callable(getattr(module, "plan", None)):
             plan_values = {**values, "device": self.settings["device"]}
@@ -87,23 +91,38 @@ class Host:
             answer["plan_us"] = (self._now() - begin) / 1e3
         self.state = values.get("state")
         self.call = self._bound(values)
+        self.decoy = None
+        if message["decoy"]:
+            offsets = [message["decoy"].get(name, offset) for name, _, offset, *_ in message["tensors"]]
+            self.decoy = self._bound({**values, **self._tensors(offsets)})
         return answer
 
     def queue(self, message: dict[str, Any]) -> dict[str, Any]:
         """Lay out more calls like the one that was prepared, at other addresses; they share its plan."""
         with_state = {"state": self.state} if "state" in self.__dict__ and self.state is not None else {}
-        self.queued = [self._bound({**self._values(offsets), **with_state}) for offsets in message["calls"]]
+        numbers = self.message["scalars"]
+        self.queued = [self._bound({**numbers, **self._tensors(o), **with_state}) for o in message["calls"]]
         return {}
 
-    def run(self, how: bytes = b"g") -> bytes:
+    def run(self) -> bytes:
         """Make the prepared call, once; what to answer."""
         call, self.call = self.call, None
         assert call is not None, "go before prepare"
         if self.clock is None:
             call()
             return b"d"
-        us = self.clock.time_wall(call) if how == b"w" else self.clock.time(call)
-        return b"d" + struct.pack("d", us)
+        return b"d" + struct.pack("d", self.clock.time(call))
+
+    def run_timed(self, channel: socket.socket, *, wall: bool) -> bytes:
+        """Call the decoy, then measure the prepared call, once; its inputs come when the gate is opened."""
+        call, self.call = self.call, None
+        assert call is not None, "go before prepare"
+        assert self.clock is not None, "no gate without a device's clock"
+        assert self.decoy is not None, "no decoy was prepared"
+        for _ in range(HEAT):
+            self.clock.time(self.decoy)
+        measure = self.clock.time_wall if wall else self.clock.time
+        return b"d" + struct.pack("d", measure(call, lambda: _say_waiting(channel)))
 
     def run_queue(self, channel: socket.socket) -> bytes:
         """Put the queued calls behind the gate, say so, wait until all are done."""
@@ -112,7 +131,7 @@ class Host:
         self.clock.close_gate()
         for call in calls:
             call()
-        channel.send(b"e")
+        _say_waiting(channel)
         self.clock.wait()
         return b"d"
 
@@ -120,8 +139,8 @@ class Host:
         if self.clock is not None:
             self.clock.wait()
 
-    def _values(self, offsets: list[int]) -> dict[str, Any]:
-        values: dict[str, Any] = dict(self.message["scalars"])
+    def _tensors(self, offsets: list[int]) -> dict[str, Any]:
+        values: dict[str, Any] = {}
         for (name, where, _, shape, dtype), offset in zip(self.message["tensors"], offsets, strict=True):
             memory = self.outputs if where == "outputs" else self.inputs
             make = memory.tensor if self.settings["torch"] else memory.view
@@ -142,6 +161,10 @@ class Host:
                 adopt(returned, outputs, names)
 
         return call
+
+
+def _say_waiting(channel: socket.socket) -> None:
+    channel.send(b"e")
 
 
 def open_memory(settings: dict[str, Any]) -> tuple[Any, Any, Any]:
@@ -188,8 +211,10 @@ def answer(host: Host, packet: bytes, channel: socket.socket) -> bytes:
     """Do what one packet says; whatever a candidate throws becomes an answer."""
     step = "run"
     try:
-        if packet in (b"g", b"w"):
-            return host.run(packet)
+        if packet == b"g":
+            return host.run()
+        if packet in (b"t", b"w"):
+            return host.run_timed(channel, wall=packet == b"w")
         if packet == b"q":
             return host.run_queue(channel)
         message = json.loads(packet)

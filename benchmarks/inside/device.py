@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import struct
 import time
 from collections.abc import Callable
 from typing import Any
 
 FLUSH_BYTES = 2 << 30
 """Written before every timed call: the second-level cache then holds nothing of use, and the write lasts (0.5 ms on an
-H200) longer than the host takes to put a call behind it, so that no gap of the host's is timed."""
+H200) longer than the host takes to put a call behind it, and the parent to write what it is asked."""
 GATE_BYTES = mmap.PAGESIZE
 TIMED = 0  # the flags of an event with a time
 LAZY_PEER_ACCESS, HOST_REGISTER_DEVICEMAP, AT_LEAST = 1, 2, 0
@@ -113,9 +114,13 @@ class Clock:
         """Empty the second-level cache of anything of use."""
         self._do("cuMemsetD32Async", self._flush_at, 0, ctypes.c_size_t(FLUSH_BYTES // 4), None)
 
-    def time(self, call: Callable[[], None]) -> float:
-        """Device time of a call on a cold cache (us), all streams included."""
+    def time(self, call: Callable[[], None], ask: Callable[[], None] | None = None) -> float:
+        """Device time of a call on a cold cache (us), all streams included. With `ask`, the call waits behind the flush
+        and a gate; `ask` is to have the gate opened, at best while the flush lasts, so that the device never idles."""
         self.flush()
+        if ask is not None:
+            self.close_gate()
+            ask()
         self._do("cuEventRecord", self._start, None)
         call()
         self._record_end()
@@ -130,10 +135,14 @@ class Clock:
             return
         self._do("cuEventRecord", self._end, None)
 
-    def time_wall(self, call: Callable[[], None]) -> float:
+    def time_wall(self, call: Callable[[], None], ask: Callable[[], None]) -> float:
         """Host time of a call on a cold cache, from an idle device to an idle device (us)."""
         self.flush()
         self.wait()
+        self._round += 1
+        ask()
+        while struct.unpack_from("I", self._page)[0] < self._round:
+            pass
         begin = self._now()
         call()
         self.wait()

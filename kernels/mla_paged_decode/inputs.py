@@ -64,15 +64,6 @@ class MlaSource(Source):
         for name in QUERIES if only is None else [n for n in QUERIES if n in only]:
             self._copy(self._queries, tensors[name])
 
-    def erase(self, workload: Workload, tensors: Mapping[str, Tensor]) -> None:
-        """Put NaN back, and -1 into kv_indptr and kv_indices."""
-        assert isinstance(workload, MlaWorkload)
-        for name, tensor in tensors.items():
-            if name in CACHES:
-                tensor.index_fill_(0, self._placed[workload][0], float("nan"))
-            else:
-                tensor.fill_(float("nan") if tensor.is_floating_point() else -1)
-
     def _noise(self, noise: Tensor, shape: tuple[int, ...]) -> Tensor:
         """A stretch of it, from a random place."""
         count = math.prod(shape)

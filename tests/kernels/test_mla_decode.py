@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from kernels import nvcc
 from kernels.mla_paged_decode import attention, decode
 from kernels.mla_paged_decode.arguments import check
 from kernels.mla_paged_decode.reference import attend
@@ -106,9 +107,10 @@ def test_what_cannot_be_built_falls_back_with_a_warning(monkeypatch, capability)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
 
     class Unbuildable:
-        @staticmethod
-        def load():
-            raise RuntimeError("nvcc could not build")
+        HERE, NVCC_FLAGS = ROOT, ()
+
+    def refuse(folder, flags):
+        raise RuntimeError("nvcc could not build")
 
     def absent(name):
         if "hopper" in name:
@@ -116,6 +118,7 @@ def test_what_cannot_be_built_falls_back_with_a_warning(monkeypatch, capability)
         raise ImportError("no triton")
 
     monkeypatch.setattr(importlib, "import_module", absent)
+    monkeypatch.setattr(nvcc, "build", refuse)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         assert attention.best_kernel(torch.device("cuda", 0)) is attention.attend_in_pytorch

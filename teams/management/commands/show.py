@@ -30,7 +30,9 @@ class Command(BaseCommand):
     def handle(self, **options: Any) -> None:
         """Print it."""
         if options["run"] is None:
-            self.stdout.write("\n".join(map(outline.progress_line, Run.objects.select_related("team", "best", "origin"))))
+            self.stdout.write(
+                "\n".join(map(outline.progress_line, Run.objects.select_related("team", "best", "origin")))
+            )
             return
         run = Run.objects.filter(pk=options["run"]).first()
         if run is None:
