@@ -14,10 +14,8 @@ writing no more than a call reads.
 from __future__ import annotations
 
 import fcntl
-import importlib.util
 import mmap
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +27,7 @@ from statistics import median
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import arena, audit, build, driver, sandbox
+from benchmarks import arena, audit, build, driver, sandbox, surroundings
 from benchmarks.arena import Place
 from benchmarks.bench import Bench, Call, Progress, Refer, Rhythm, Side, nothing, with_role
 from benchmarks.calibration import Standard
@@ -64,8 +62,6 @@ LOAD_SECONDS = 240
 """To import a kernel that compiles itself, CUDA C++ above all."""
 PLAN_SLACK_US = 1000.0
 """The messages around plan() take less; what it claims to have taken less than that is not believed."""
-FOREIGN = ("flashinfer", "flash_mla", "vllm", "sglang", "fla")
-"""Packages that a candidate must not see: finished kernels, and the baseline."""
 
 
 class CudaBench(Bench):
@@ -138,7 +134,7 @@ class CudaBench(Bench):
             triton = "none"
         return {
             "compiler": build.nvcc_version(), "triton": triton, "cuda": str(torch.version.cuda),
-            "driver": _driver_version(),
+            "driver": surroundings.driver_version(),
         }  # fmt: skip
 
     def choose_box(self, choice: sandbox.Choice) -> sandbox.Sandbox:
@@ -162,7 +158,7 @@ class CudaBench(Bench):
         folders = list(folders)
         cache = home() / "flashinfer" if ours else self.scratch / f"compiled-{folders[0].name}"
         cache.mkdir(parents=True, exist_ok=True)
-        paths = _foreign_paths() if ours else []
+        paths = surroundings.foreign_paths() if ours else []
         settings = {
             "device": "cuda", "torch": True, "gate": gate, "paths": paths,
             "inputs": self.inputs.handle, "input_bytes": self.inputs.size,
@@ -171,8 +167,9 @@ class CudaBench(Bench):
         }  # fmt: skip
         setup = Setup(
             settings, outputs, True, visible=[*folders, *map(Path, paths)], writable=[cache],
-            hidden=[] if ours else _foreign_packages(), descriptors=(gate,), gate=gate, load_seconds=LOAD_SECONDS,
-            environment=_environment(cache), foreign_libraries=() if ours else FOREIGN[:4],
+            hidden=[] if ours else surroundings.foreign_packages(), descriptors=(gate,), gate=gate,
+            load_seconds=LOAD_SECONDS, environment=surroundings.environment(cache),
+            foreign_libraries=() if ours else surroundings.FOREIGN[:4],
         )  # fmt: skip
         return self.kept(Worker(self.box, setup, cwd=self.scratch))
 
@@ -213,7 +210,7 @@ class CudaBench(Bench):
         for tensor in targets.values():
             tensor.fill_(float("nan"))
         refer(tensors)
-        before = None if timed else sums(tensors)
+        before = None if timed else driver.sums(tensors)
         torch.cuda.synchronize()
         if timed:
             self._go_timed(side, workload, tensors, wall=wall)
@@ -221,7 +218,7 @@ class CudaBench(Bench):
             side.worker.go()
         us = side.worker.finish(limit_s)
         outputs = {name: tensor.clone() for name, tensor in targets.items()}
-        if before is not None and (changed := [n for n, s in sums(tensors).items() if s != before[n]]):
+        if before is not None and (changed := [n for n, s in driver.sums(tensors).items() if s != before[n]]):
             raise CandidateError("wrong_result", f"the kernel changed its input {changed[0]}")
         torch.cuda.synchronize()
         return Call(workload, tensors, outputs, us, us if wall else None, plan_us)
@@ -346,7 +343,7 @@ class CudaBench(Bench):
     ) -> None:
         seen: set[tuple[int, ...]] = set()
         for i, (places, output) in enumerate(zip(sets, outputs, strict=True)):
-            marks = tuple(sums(output).values())
+            marks = tuple(driver.sums(output).values())
             if marks in seen:
                 raise CandidateError("cheated", f"queued call {i} gave the very output of an earlier one")
             seen.add(marks)
@@ -387,19 +384,6 @@ class CudaBench(Bench):
         return side.worker.outputs.tensors(places), None if plan is None else max(plan, bracket - PLAN_SLACK_US)
 
 
-def sums(tensors: Mapping[str, Tensor]) -> dict[str, int]:
-    """A sum over each tensor's bits: equal bits, equal sums."""
-    import torch  # noqa: PLC0415
-
-    found = {}
-    for name, tensor in tensors.items():
-        bits = tensor.reshape(-1).view(torch.uint8)
-        whole = len(bits) // 8 * 8
-        total = bits[:whole].view(torch.int64).sum() + bits[whole:].sum()
-        found[name] = int(total)
-    return found
-
-
 Specs = dict[str, TensorSpec]
 
 
@@ -408,43 +392,3 @@ def _parts(specs: Mapping[str, TensorSpec]) -> tuple[Specs, Specs, Specs]:
     seen = {n: s for n, s in specs.items() if s.role == "plan"}
     small = {n: s for n, s in specs.items() if s.role == "input" and arena.size_of(s) <= SMALL_BYTES}
     return {n: s for n, s in specs.items() if s.role == "input" and n not in small}, small, seen
-
-
-def _environment(cache: Path) -> dict[str, str]:
-    """For a process on the device: compilers are found, and keep what they make in `cache`."""
-    root = build.cuda_home()
-    path = [str(Path(sys.executable).parent), *([str(root / "bin")] if root else []), sandbox.ENVIRONMENT["PATH"]]
-    folder = str(cache)
-    kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES") if name in os.environ}
-    return {
-        "PATH": ":".join(path), "LANG": "C.UTF-8", "HOME": folder, "TMPDIR": folder, "OMP_NUM_THREADS": "1",
-        "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "CUDA_CACHE_PATH": f"{folder}/ptx",
-        "TRITON_CACHE_DIR": f"{folder}/triton", "TORCH_EXTENSIONS_DIR": f"{folder}/extensions",
-        "FLASHINFER_WORKSPACE_BASE": folder, "FLASHINFER_CUDA_ARCH_LIST": build.architecture(),
-        "TORCH_CUDA_ARCH_LIST": build.architecture(), "MAX_JOBS": "8", "CUDA_MODULE_LOADING": "LAZY",
-        **({"CUDA_HOME": str(root)} if root else {}), **kept,
-    }  # fmt: skip
-
-
-def _package_folder(name: str) -> Path | None:
-    spec = importlib.util.find_spec(name)
-    return Path(spec.origin).parent if spec is not None and spec.origin else None
-
-
-def _foreign_packages() -> list[Path]:
-    """Folders of the packages that a candidate must not see."""
-    return [folder for name in FOREIGN if (folder := _package_folder(name)) is not None]
-
-
-def _foreign_paths() -> list[str]:
-    """Where FlashInfer is, if it does not lie beside torch."""
-    here, torch = _package_folder("flashinfer"), _package_folder("torch")
-    return [] if here is None or (torch and here.parent == torch.parent) else [str(here.parent)]
-
-
-def _driver_version() -> str:
-    try:
-        text = Path("/proc/driver/nvidia/version").read_text()
-    except OSError:
-        return "unknown"
-    return next((word for word in text.split() if word[:1].isdigit() and "." in word), "unknown")

@@ -84,3 +84,16 @@ class _Block:
         self.__cuda_array_interface__ = {
             "data": (address, False), "shape": (size,), "typestr": "|u1", "strides": None, "version": 3,
         }  # fmt: skip
+
+
+def sums(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """A sum over each tensor's bits: equal bits, equal sums."""
+    import torch  # noqa: PLC0415
+
+    found = {}
+    for name, tensor in tensors.items():
+        bits = tensor.reshape(-1).view(torch.uint8)
+        whole = len(bits) // 8 * 8
+        total = bits[:whole].view(torch.int64).sum() + bits[whole:].sum()
+        found[name] = int(total)
+    return found

@@ -215,6 +215,17 @@ def test_without_a_c_compiler_agents_write_pytorch_and_the_run_says_so(new, carr
     assert "no C compiler" in run.events.get(kind="language").data["why"]
 
 
+def test_on_a_gpu_agents_write_triton_from_its_plain_start(new, carry, home, monkeypatch):
+    monkeypatch.setattr("teams.devices.gpus", lambda: ("NVIDIA H200",))
+    run = carry(new(candidates=15, device="cuda"))
+    assert run.language == "triton"
+    assert not run.events.filter(kind="language").exists(), "it is no second choice"
+    assert set(run.candidates.values_list("language", flat=True)) == {"triton"}
+    assert run.candidates.get(number=1).source_sha256 == read(TASK.start("triton")).sha256
+    assert run.reports.judged().count() > 10
+    files_agree(run)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
