@@ -6,6 +6,7 @@ import pytest
 from django.utils import timezone
 
 from benchmarks import report as reports
+from benchmarks.candidate import read
 from kernels.task import BadInputError
 from teams import budget, workspace
 from teams.launch import new_run
@@ -13,7 +14,7 @@ from teams.models import Report, Run
 from teams.models.run import LostRunError, Owner
 from teams.supervisor import turns, verdicts
 from teams.supervisor.loop import Supervisor
-from tests.teams.conftest import ReadyJudge, files_agree
+from tests.teams.conftest import TASK, ReadyJudge, files_agree
 
 
 def history(run):
