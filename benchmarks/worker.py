@@ -209,6 +209,10 @@ class Worker:
         """Announce calls like the prepared one: the offsets of their tensors, inputs first, in the same order."""
         self.ask({"do": "queue", "calls": calls}, LOAD_SECONDS)
 
+    def look(self, seconds: float) -> Any:
+        """Have it make the prepared call under a profiler; what it says of the kernels that ran."""
+        return self.ask({"do": "look"}, seconds)
+
     def enqueue(self, how: bytes, seconds: float) -> bool:
         """Have it put calls behind its gate (`t`, `w`, `q`: see inside); False if it waits for one instead of going on.
         `CandidateError` if it answers something else."""

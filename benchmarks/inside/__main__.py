@@ -6,11 +6,12 @@ This folder is all of the judge that a candidate can see, read-only; it imports 
 process says after it has loaded a candidate is believed.
 
 Messages on the socket, one JSON object a packet: `load` a folder into a slot, `confine` the process for good (where
-that was not done at the start), `prepare` a call (its addresses and what plan() may see), `queue` many calls; and
-single bytes: `g` make the prepared call; on a GPU, after some calls of a decoy, `t` time it or `w` time all of it, and
-`q` make the queued calls: these three are put behind a gate, and `e` says so. Contents are written between `prepare`
-and `g`, or `e` and the opening of the gate, so that nothing done earlier can be of use. Answers: `{"ok": …}`, the byte
-`d` (done; on a GPU eight bytes may follow, microseconds), or `{"error": STATUS, "message": …}`.
+that was not done at the start), `prepare` a call (its addresses and what plan() may see), `queue` many calls, `look`
+which kernels the prepared call runs; and single bytes: `g` make the prepared call; on a GPU, after some calls of a
+decoy, `t` time it or `w` time all of it, and `q` make the queued calls: these three are put behind a gate, and `e` says
+so. Contents are written between `prepare` and `g`, or `e` and the opening of the gate, so that nothing done earlier can
+be of use. Answers: `{"ok": …}`, the byte `d` (done; on a GPU eight bytes may follow, microseconds), or `{"error":
+STATUS, "message": …}`.
 """
 
 from __future__ import annotations
@@ -103,6 +104,14 @@ class Host:
         numbers = self.message["scalars"]
         self.queued = [self._bound({**numbers, **self._tensors(o), **with_state}) for o in message["calls"]]
         return {}
+
+    def look(self, message: dict[str, Any]) -> list[dict[str, Any]]:
+        """Which kernels the prepared call runs."""
+        import look  # noqa: PLC0415
+
+        call, self.call = self.call, None
+        assert call is not None, "look before prepare"
+        return look.kernels(call)
 
     def run(self) -> bytes:
         """Make the prepared call, once; what to answer."""
