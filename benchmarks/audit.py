@@ -14,6 +14,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks.check import limit_s
+from benchmarks.queued import Queue
 from benchmarks.report import RUN_ONLY
 from benchmarks.trial import Trial
 from benchmarks.worker import CandidateError
@@ -61,4 +62,7 @@ def audit(bench: CudaBench, trial: Trial, workloads: Sequence[Workload]) -> bool
 def _queue(bench: CudaBench, trial: Trial, workload: Workload, calls: int) -> float:
     standard = trial.standards[workload.id]
     compared = set(bench.rng.sample(range(calls), min(COMPARED, calls)))
-    return bench.queue(trial.side(workload), workload, calls, compared, standard, limit_s(standard))
+    queue = Queue(bench, trial.side(workload), workload, calls)
+    us = queue.time(limit_s(standard))
+    queue.check(compared, standard)
+    return us

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from benchmarks import sandbox
+from benchmarks import canaries, sandbox
 from benchmarks.candidate import Candidate, Language, Source, lay_out, read
 from benchmarks.worker import CandidateError, JudgeError, Worker, inside_sha256, load
 from kernels.task import BadInputError, Task, TensorSpec, Workload
@@ -109,6 +109,7 @@ class Bench(ABC):
         self.layouts = [task.tensors(w) for w in (*self.workloads, *holdouts)]
         self._workers: list[Worker] = []
         self._met: set[str] = set()
+        self._proven = False
         self._hosts: dict[bool, tuple[Worker, set[str]]] = {}
 
     def __enter__(self) -> Bench:
@@ -167,6 +168,21 @@ class Bench(ABC):
         """Bear the times out by a clock that the candidate cannot reach, where they were not read from one."""
         return True
 
+    def prove_clock(self, slow: Side) -> None:
+        """`JudgeError` if the clocks do not give a kernel that is known to be slow the time that it takes."""
+        raise NotImplementedError(f"the task has a slow canary for {self.device}, whose bench cannot prove its clock")
+
+    def launches(self, side: Side, workload: Workload) -> list[dict[str, Any]] | None:
+        """The kernels that a call runs on a device, in order, as a profiler in the candidate's process names them (see
+        `inside/look.py`); None where there is nothing to look at."""
+        return None
+
+    def prove(self) -> None:
+        """See canaries.py; once."""
+        if not self._proven:
+            canaries.prove(self)
+        self._proven = True
+
     def is_untouched(self) -> bool:
         """Is the program that hosts candidates still the one that this bench began with?"""
         return inside_sha256() == self._inside
@@ -181,10 +197,10 @@ class Bench(ABC):
         return worker
 
     def baseline_side(self, name: str, *, twin: bool = False) -> Side:
-        """The baseline of this name, in the one process that hosts them all or in that one's twin (for A/A)."""
+        """The baseline (or canary) of this name, in the process that hosts them all or in its twin (for A/A)."""
         worker, loaded = self._host(twin)
         if name not in loaded:
-            path = self.task.baselines(self.device)[name]
+            path = {**self.task.baselines(self.device), **self.task.canaries(self.device)}[name]
             try:
                 load(worker, name, Candidate(read(path), path))
             except CandidateError as error:
@@ -194,7 +210,8 @@ class Bench(ABC):
 
     def _host(self, twin: bool) -> tuple[Worker, set[str]]:
         if twin not in self._hosts or not self._hosts[twin][0].alive:
-            worker = self.start_worker([self.task.folder / "baselines"], "pytorch", ours=True)
+            paths = (*self.task.baselines(self.device).values(), *self.task.canaries(self.device).values())
+            worker = self.start_worker(sorted({p.parent for p in paths}), "pytorch", ours=True)
             self._hosts[twin] = (worker, set())
         return self._hosts[twin]
 

@@ -14,8 +14,10 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ from benchmarks.bench import open_bench
 from benchmarks.interchange import dataset, solution, trace
 from benchmarks.judge import judge, verify
 from benchmarks.report import Report
-from benchmarks.serve import Progress, select, serve
+from benchmarks.serve import Progress, listening, select, serve, serve_socket
 from kernels.task import BadInputError, load_task, task_names
 
 EXIT = {"passed": 0, "partial": 1, "judge_error": 3}
@@ -63,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     warm = commands.add_parser("serve", help="judge many candidates: requests and answers are lines of JSON")
     warm.set_defaults(action=_serve)
     _task_argument(warm)
+    warm.add_argument("--socket", type=Path, help="listen on a Unix socket at this path instead of standard input")
     _machine(warm)
     aa = commands.add_parser("aa", help="judge the baselines against themselves")
     aa.set_defaults(action=_aa)
@@ -145,9 +148,15 @@ def _serve(arguments: argparse.Namespace) -> int:
     def say(answer: dict[str, Any]) -> None:
         print(json.dumps(answer), flush=True)
 
-    told = Progress(say)
-    with open_bench(load_task(arguments.task), arguments.device, choice=arguments.sandbox, progress=told) as bench:
-        serve(bench, sys.stdin, say, told)
+    told, task = Progress(say), load_task(arguments.task)
+    with ExitStack() as stack:
+        listener = stack.enter_context(listening(arguments.socket)) if arguments.socket else None
+        bench = stack.enter_context(open_bench(task, arguments.device, choice=arguments.sandbox, progress=told))
+        if listener is None:
+            serve(bench, sys.stdin, say, told)
+        else:
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+            serve_socket(bench, listener, told)
     return 0
 
 

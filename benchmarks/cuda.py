@@ -18,7 +18,7 @@ import mmap
 import os
 import tempfile
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
@@ -27,14 +27,13 @@ from statistics import median
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import arena, audit, build, driver, sandbox, surroundings
+from benchmarks import arena, audit, build, canaries, driver, sandbox, surroundings
 from benchmarks.arena import Place
 from benchmarks.bench import Bench, Call, Progress, Refer, Rhythm, Side, nothing, with_role
-from benchmarks.calibration import Standard
 from benchmarks.candidate import Candidate, Language, Source
-from benchmarks.check import Sample
 from benchmarks.driver import DeviceArena
 from benchmarks.paths import home
+from benchmarks.queued import Queue
 from benchmarks.report import SCOPES
 from benchmarks.worker import CandidateError, JudgeError, Setup, Worker
 from kernels.task import Source as Contents
@@ -55,13 +54,17 @@ SMALL_BYTES = 4 << 20
 FLUSH_BYTES = 256 << 20
 """Written by the parent before a queue: several times what the second-level cache holds."""
 WARM_SECONDS = 30.0
-PUT_SECONDS = 0.5
-"""A kernel that has not put its calls behind the gate by then waits for the device within a call."""
+LOOK_SECONDS = 60.0
+SLOW_CYCLES = 2_000_000
+"""Of the slow canary."""
 CPU_SECONDS, FILE_BYTES, FILES = 3600, 256 << 20, 4096
 LOAD_SECONDS = 240
 """To import a kernel that compiles itself, CUDA C++ above all."""
 PLAN_SLACK_US = 1000.0
 """The messages around plan() take less; what it claims to have taken less than that is not believed."""
+
+
+Specs = dict[str, TensorSpec]
 
 
 class CudaBench(Bench):
@@ -84,11 +87,11 @@ class CudaBench(Bench):
 
         torch.set_grad_enabled(False)
         inputs = [with_role(specs, inputs=True) for specs in self.layouts]
-        large, small, plan = zip(*(_parts(specs) for specs in inputs), strict=True)
+        large, small, plan = zip(*(self.parts(specs) for specs in inputs), strict=True)
         self._small_bytes, self._plan_bytes = arena.room_for(small), arena.room_for(plan)
         self._large_bytes = arena.room_for(large) + SLACK
         self.inputs = DeviceArena(self._large_bytes + self._plan_bytes + QUEUE * self._small_bytes)
-        self._call_bytes = arena.room_for([with_role(s, inputs=False) for s in self.layouts])
+        self.call_bytes = arena.room_for([with_role(s, inputs=False) for s in self.layouts])
         self.queue_room = QUEUE
         self._arenas = [self.inputs]
         self._gates: list[int] = []
@@ -151,7 +154,7 @@ class CudaBench(Bench):
 
     def start_worker(self, folders: Iterable[Path], language: Language, *, ours: bool = False) -> Worker:
         """A fresh sandboxed process on the device; what it compiles lands in a folder of the bench's."""
-        outputs, gate = DeviceArena(QUEUE * self._call_bytes), os.memfd_create("gate")
+        outputs, gate = DeviceArena(QUEUE * self.call_bytes), os.memfd_create("gate")
         os.ftruncate(gate, mmap.PAGESIZE)
         self._arenas.append(outputs)
         self._gates.append(gate)
@@ -203,8 +206,8 @@ class CudaBench(Bench):
 
         if companion:
             self._accompany(companion, workload, limit_s)
-        places = self._place(self.task.tensors(workload), 0, SLACK)
-        tensors = self._write_plan(workload, places)
+        places = self.place(self.task.tensors(workload))
+        tensors = self.write_plan(workload, places)
         targets, plan_us = self._announce(side, workload, places, decoy=timed)
         self.source.fill(workload, tensors)
         for tensor in targets.values():
@@ -229,34 +232,50 @@ class CudaBench(Bench):
         except CandidateError as error:
             raise JudgeError(f"baseline {side.slot}: {error.message}") from None
 
-    def _place(self, specs: Mapping[str, TensorSpec], number: int, slack: int) -> dict[str, Place]:
+    @staticmethod
+    def parts(specs: Mapping[str, TensorSpec]) -> tuple[Specs, Specs, Specs]:
+        """Inputs that are large (caches), small (queries), and seen by plan()."""
+        seen = {n: s for n, s in specs.items() if s.role == "plan"}
+        small = {n: s for n, s in specs.items() if s.role == "input" and arena.size_of(s) <= SMALL_BYTES}
+        return {n: s for n, s in specs.items() if s.role == "input" and n not in small}, small, seen
+
+    def place(self, specs: Mapping[str, TensorSpec], number: int = 0) -> dict[str, Place]:
         """Places of a call's inputs; those of several calls (`number`) may share large ones' memory, nothing else."""
-        large, small, plan = _parts(with_role(specs, inputs=True))
+        large, small, plan = self.parts(with_role(specs, inputs=True))
         own = self._large_bytes + self._plan_bytes + number * self._small_bytes
         return {
-            **arena.place(large, self.rng, slack=slack),
+            **arena.place(large, self.rng, slack=SLACK),
             **arena.place(small, self.rng, base=own),
             **arena.place(plan, self.rng, base=self._large_bytes),
         }
 
-    def _write_plan(self, workload: Workload, places: Mapping[str, Place]) -> dict[str, Tensor]:
-        """Put NaN where the last call's contents were, and write what plan() may see of this one's."""
+    def write_plan(
+        self, workload: Workload, places: Mapping[str, Place], *, anywhere: bool = False
+    ) -> dict[str, Tensor]:
+        """Put NaN where the last call's contents were, and write what plan() may see of this one's. `anywhere`: the
+        caller will fill large inputs at other places too."""
         import torch  # noqa: PLC0415
 
         self.inputs.bytes[: self._written].fill_(0xFF)
         self.inputs.bytes[self._large_bytes :].fill_(0xFF)
         self._written = max((at + arena.size_of(s) for at, s in places.values() if at < self._large_bytes), default=0)
+        if anywhere:
+            self._written = self._large_bytes
         tensors = self.inputs.tensors(places)
         self.source.fill_plan(workload, tensors)
         torch.cuda.synchronize()
         return tensors
+
+    def empty_cache(self) -> None:
+        """Write so much that the second-level cache holds nothing of use."""
+        self._flush.fill_(1)
 
     def _go_timed(self, side: Side, workload: Workload, tensors: Mapping[str, Tensor], *, wall: bool) -> None:
         """Take the queries away, let the process warm up on others, and put them back when the call waits for them."""
         import torch  # noqa: PLC0415
 
         kept = {}
-        for name, spec in _parts(self.task.tensors(workload))[1].items():
+        for name, spec in self.parts(self.task.tensors(workload))[1].items():
             if (key := (name, spec.shape)) not in self._late:
                 self._late[key] = torch.empty(spec.shape, dtype=tensors[name].dtype, pin_memory=True)
             kept[name] = self._late[key].copy_(tensors[name])
@@ -269,91 +288,29 @@ class CudaBench(Bench):
         torch.cuda.synchronize()
         side.worker.open_gate()
 
+    def prove_clock(self, slow: Side) -> None:
+        """Both the child's events and the parent's clock over a queue."""
+        workload = min(self.workloads, key=lambda w: w.tokens)
+        least_us = SLOW_CYCLES / driver.most_cycles_per_us()
+        canaries.check_clock("the device's clock", self.call(slow, workload, 60.0, timed=True).us, least_us)
+        one, five = (Queue(self, slow, workload, n).time(60.0) for n in (1, 5))
+        canaries.check_clock("the judge's own clock", (five - one) / 4, least_us)
+
+    def launches(self, side: Side, workload: Workload) -> list[dict[str, Any]] | None:
+        """On fresh contents; nothing is timed or compared."""
+        import torch  # noqa: PLC0415
+
+        places = self.place(self.task.tensors(workload))
+        tensors = self.write_plan(workload, places)
+        self._announce(side, workload, places, decoy=False)
+        self.source.fill(workload, tensors)
+        torch.cuda.synchronize()
+        found = side.worker.look(LOOK_SECONDS)
+        return found if isinstance(found, list) else []
+
     def audit(self, trial: Trial, workloads: Sequence[Workload]) -> bool:
         """See audit.py."""
         return audit.audit(self, trial, workloads)
-
-    def queue(
-        self, side: Side, workload: Workload, calls: int, compared: Container[int], standard: Standard, limit_s: float
-    ) -> float:
-        """Microseconds, by this process's clock, from the opening of the gate until all calls are done; see audit.py.
-
-        The calls share one plan and differ in all other inputs: none finds its own in a cache, since all are written
-        out, queries come last. `CandidateError` if an output is not right.
-        """
-        import torch  # noqa: PLC0415
-
-        specs = self.task.tensors(workload)
-        sets = [self._place(specs, i, SLACK) for i in range(calls)]
-        for places in sets[1:]:
-            places |= {name: sets[0][name] for name, spec in specs.items() if spec.role == "plan"}
-        outputs = with_role(specs, inputs=False)
-        targets = [arena.place(outputs, self.rng, base=i * self._call_bytes) for i in range(calls)]
-        self._write_queue_plan(workload, sets)
-        side.worker.prepare(side.slot, self.task, workload, sets[0], targets[0])
-        for target in targets:
-            for tensor in side.worker.outputs.tensors(target).values():
-                tensor.fill_(float("nan"))
-        torch.cuda.synchronize()
-        return self._time_queue(side, workload, sets, targets, compared, standard, limit_s)
-
-    def _write_queue_plan(self, workload: Workload, sets: list[dict[str, Place]]) -> None:
-        """What plan() sees, and the large inputs of all sets, where they overlap those of the last."""
-        self._write_plan(workload, sets[0])
-        large = _parts(self.task.tensors(workload))[0]
-        for places in sets:
-            self.source.fill(workload, self.inputs.tensors(places), only=large)
-        self._written = self._large_bytes
-
-    def _time_queue(
-        self,
-        side: Side,
-        workload: Workload,
-        sets: list[dict[str, Place]],
-        places: list[dict[str, Place]],
-        compared: Container[int],
-        standard: Standard,
-        limit_s: float,
-    ) -> float:
-        import torch  # noqa: PLC0415
-
-        side.worker.ask_queue([[o for o, _ in (*s.values(), *p.values())] for s, p in zip(sets, places, strict=True)])
-        side.worker.enqueue(b"q", PUT_SECONDS)
-        self._flush.fill_(1)
-        small = _parts(self.task.tensors(workload))[1]
-        for inputs in sets:
-            self.source.fill(workload, self.inputs.tensors(inputs), only=small)
-        torch.cuda.synchronize()
-        begin = time.perf_counter_ns()
-        side.worker.open_gate()
-        side.worker.finish_queue(10 * limit_s)
-        us = (time.perf_counter_ns() - begin) / 1e3
-        outputs = [{n: t.clone() for n, t in side.worker.outputs.tensors(target).items()} for target in places]
-        torch.cuda.synchronize()
-        self._check_queue(workload, sets, outputs, compared, standard)
-        return us
-
-    def _check_queue(
-        self,
-        workload: Workload,
-        sets: list[dict[str, Place]],
-        outputs: list[dict[str, Tensor]],
-        compared: Container[int],
-        standard: Standard,
-    ) -> None:
-        seen: set[tuple[int, ...]] = set()
-        for i, (places, output) in enumerate(zip(sets, outputs, strict=True)):
-            marks = tuple(driver.sums(output).values())
-            if marks in seen:
-                raise CandidateError("cheated", f"queued call {i} gave the very output of an earlier one")
-            seen.add(marks)
-            if i not in compared:
-                continue
-            sample = Sample(self, workload)
-            tensors = self.inputs.tensors(places)
-            sample.refer(tensors)
-            if wrong := sample.mismatch(Call(workload, tensors, output, 0.0), standard):
-                raise CandidateError(wrong.status, f"call {i}: {wrong.message}")
 
     def _announce(
         self, side: Side, workload: Workload, inputs: Mapping[str, Place], *, decoy: bool
@@ -366,14 +323,14 @@ class CudaBench(Bench):
         if decoy:
             other = {
                 **arena.place(
-                    _parts(specs)[1], self.rng, base=self._large_bytes + self._plan_bytes + self._small_bytes
+                    self.parts(specs)[1], self.rng, base=self._large_bytes + self._plan_bytes + self._small_bytes
                 ),
-                **arena.place(outputs, self.rng, base=self._call_bytes),
+                **arena.place(outputs, self.rng, base=self.call_bytes),
             }
             self.source.fill(
                 workload,
                 self.inputs.tensors({n: p for n, p in other.items() if n not in outputs}),
-                only=_parts(specs)[1],
+                only=self.parts(specs)[1],
             )
         begin = time.perf_counter_ns()
         answer = side.worker.prepare(side.slot, self.task, workload, inputs, places, other)
@@ -382,13 +339,3 @@ class CudaBench(Bench):
         if plan is not None and not (isinstance(plan, float) and 0 < plan < bracket):
             raise CandidateError("cheated", "the time given for plan() is not one that it can have taken")
         return side.worker.outputs.tensors(places), None if plan is None else max(plan, bracket - PLAN_SLACK_US)
-
-
-Specs = dict[str, TensorSpec]
-
-
-def _parts(specs: Mapping[str, TensorSpec]) -> tuple[Specs, Specs, Specs]:
-    """Inputs that are large (caches), small (queries), and seen by plan()."""
-    seen = {n: s for n, s in specs.items() if s.role == "plan"}
-    small = {n: s for n, s in specs.items() if s.role == "input" and arena.size_of(s) <= SMALL_BYTES}
-    return {n: s for n, s in specs.items() if s.role == "input" and n not in small}, small, seen

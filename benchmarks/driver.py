@@ -19,6 +19,9 @@ PAGE_BYTES = 2 << 20
 the addresses of too few at hand: scattered reads then take 30 times as long."""
 
 
+CLOCK_RATE = 13  # CU_DEVICE_ATTRIBUTE_CLOCK_RATE, in kHz
+
+
 class IpcHandle(ctypes.Structure):
     """CUipcMemHandle."""
 
@@ -40,6 +43,13 @@ def require_device() -> None:
 
     if not torch.cuda.is_available() or torch.version.hip is not None:
         raise BadInputError("--device cuda: torch sees no NVIDIA GPU here (nvidia-smi, and a torch built for CUDA?)")
+
+
+def most_cycles_per_us() -> float:
+    """The highest clock of the device's multiprocessors, in MHz."""
+    value = ctypes.c_int()
+    call("cuDeviceGetAttribute", ctypes.byref(value), CLOCK_RATE, 0)
+    return value.value / 1e3
 
 
 class DeviceArena:

@@ -98,6 +98,7 @@ def _judge(
             candidate = bench.lay_out(source)
             notes = bench.build(candidate)
     with stages.stage("calibrate"):
+        bench.prove()
         standards = calibrate(bench, workloads)
     trial = Trial(bench, candidate, standards, {row.workload: row for row in report.rows})
     if candidate is not None:
@@ -106,13 +107,17 @@ def _judge(
     for row in report.rows:
         row.floor_us = standards[row.workload].floor_us
         row.baseline_rmse = standards[row.workload].rmse
+    launches: list[dict[str, Any]] = []
     try:
         _check_and_time(trial, workloads, stop_below, report, stages)
+        if all(row.status == "passed" for row in report.rows):
+            with stages.stage("profile"):
+                launches = profile.look(trial, workloads)
     finally:
         report.holdouts, report.findings = trial.holdouts, trial.findings
         trial.end()
     with stages.stage("profile"):
-        report.profile = profile.profile(trial, notes)
+        report.profile = profile.profile(trial, notes, launches)
         report.findings += profile.suspicions(trial)
 
 

@@ -15,16 +15,23 @@ Answers are lines on standard output, each with the request's `id`:
 
 Requests are served one after another, since two candidates timed at once would disturb each other. The process ends
 when its standard input does, so it never outlives who started it. A candidate that crashes ends its own process alone.
+
+With `--socket PATH` the same lines go over a Unix socket that only its owner may open, one connection after another,
+until the process is told to end (SIGTERM, Ctrl-C). From another machine: `ssh -L /tmp/judge:PATH HOST`; paths in
+requests are then paths of that HOST.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from benchmarks import candidate
 from benchmarks import report as reports
@@ -85,6 +92,10 @@ class Progress:
         self._say, self._last = say, 0.0
         self.id: Any = None
 
+    def redirect(self, say: Say) -> None:
+        """Tell somebody else from now on."""
+        self._say = say
+
     def __call__(self, text: str) -> None:
         if (now := time.monotonic()) - self._last >= PROGRESS_SECONDS:
             self._last = now
@@ -102,6 +113,56 @@ def serve(bench: Bench, lines: Iterable[str], say: Say, progress: Progress) -> N
             say({"id": progress.id, "error": str(error)})
         except (ValueError, RecursionError) as error:
             say({"id": None, "error": f"a request must be one line of JSON: {error}"})
+
+
+@contextmanager
+def listening(path: Path) -> Iterator[socket.socket]:
+    """A socket at this path, for its owner alone; `BadInputError` if somebody listens there, or nobody can."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        if path.is_socket():
+            _remove_dead(path)
+        listener.bind(str(path))
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise BadInputError(f"--socket {path}: {error.strerror or error}") from None
+    finally:
+        os.umask(before)
+    try:
+        yield listener
+    finally:
+        listener.close()
+        path.unlink(missing_ok=True)
+
+
+def _remove_dead(path: Path) -> None:
+    """A socket that its process left behind."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+    raise BadInputError(f"--socket {path}: a judge listens there already")
+
+
+def serve_socket(bench: Bench, listener: socket.socket, progress: Progress) -> None:
+    """Serve one connection after another, for ever; one that breaks ends alone."""
+    while True:
+        connection, _ = listener.accept()
+        with connection, connection.makefile("r", errors="replace") as lines, connection.makefile("w") as answers:
+
+            def say(answer: dict[str, Any], answers: TextIO = answers) -> None:
+                answers.write(json.dumps(answer) + "\n")
+                answers.flush()
+
+            progress.redirect(say)
+            try:
+                serve(bench, lines, say, progress)
+            except ConnectionError:
+                continue
 
 
 def _answer(bench: Bench, request: Request) -> dict[str, Any]:

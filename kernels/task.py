@@ -167,6 +167,10 @@ class Task(ABC):
     def baselines(self, device: str) -> dict[str, Path]:
         """Candidate folders to be judged against, by name."""
 
+    def canaries(self, device: str) -> dict[str, Path]:
+        """Candidate folders by what is known of them: `wrong`, `slow` (right, and slower than its constant CYCLES)."""
+        return {}
+
     @abstractmethod
     def floor(self, device: str) -> Path | None:
         """A candidate folder that only reads what the workload must read, where there is one."""

@@ -103,6 +103,10 @@ class MlaPagedDecode(Task):
         prefix = "pytorch" if device == "cpu" else "flashinfer"
         return {p.name: p for p in sorted((HERE / "baselines").glob(f"{prefix}_*"))}
 
+    def canaries(self, device: str) -> dict[str, Path]:
+        names = ("wrong", "slow") if device == "cuda" else ("wrong",)
+        return {name: HERE / "canaries" / name for name in names}
+
     def floor(self, device: str) -> Path | None:
         return HERE / "baselines" / ("floor_c" if device == "cpu" else "floor_triton")
 

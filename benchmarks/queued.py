@@ -1,0 +1,88 @@
+"""Many calls of a GPU kernel behind one gate, timed by the parent's clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container
+from typing import TYPE_CHECKING
+
+from benchmarks import arena, driver
+from benchmarks.bench import Call, Side, with_role
+from benchmarks.calibration import Standard
+from benchmarks.check import Sample
+from benchmarks.worker import CandidateError
+from kernels.task import Workload
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from benchmarks.cuda import CudaBench
+
+PUT_SECONDS = 0.5
+"""A kernel that has not put its calls behind the gate by then waits for the device within a call."""
+
+
+class Queue:
+    """Calls that share one plan and differ in all other inputs. Large inputs lie anywhere, those of later calls over
+    those of earlier ones, and are out of the caches when the calls begin; small ones are each call's own, and come when
+    the calls stand behind the gate."""
+
+    def __init__(self, bench: CudaBench, side: Side, workload: Workload, calls: int) -> None:
+        self.bench, self.side, self.workload = bench, side, workload
+        specs = bench.task.tensors(workload)
+        self.large, self.small, self.plan = bench.parts(specs)
+        self.inputs = [bench.place(specs, i) for i in range(calls)]
+        for places in self.inputs[1:]:
+            places |= {name: self.inputs[0][name] for name in self.plan}
+        outputs = with_role(specs, inputs=False)
+        self.places = [arena.place(outputs, bench.rng, base=i * bench.call_bytes) for i in range(calls)]
+        self.outputs: list[dict[str, Tensor]] = []
+
+    def time(self, limit_s: float) -> float:
+        """Microseconds from the opening of the gate until all calls are done; outputs are copied away after that."""
+        import torch  # noqa: PLC0415
+
+        bench, worker = self.bench, self.side.worker
+        bench.write_plan(self.workload, self.inputs[0], anywhere=True)
+        self._fill(self.large)
+        worker.prepare(self.side.slot, bench.task, self.workload, self.inputs[0], self.places[0])
+        for target in self._targets():
+            for tensor in target.values():
+                tensor.fill_(float("nan"))
+        torch.cuda.synchronize()
+        both = zip(self.inputs, self.places, strict=True)
+        worker.ask_queue([[offset for offset, _ in (*i.values(), *o.values())] for i, o in both])
+        worker.enqueue(b"q", PUT_SECONDS)
+        bench.empty_cache()
+        self._fill(self.small)
+        torch.cuda.synchronize()
+        begin = time.perf_counter_ns()
+        worker.open_gate()
+        worker.finish_queue(10 * limit_s)
+        us = (time.perf_counter_ns() - begin) / 1e3
+        self.outputs = [{name: tensor.clone() for name, tensor in target.items()} for target in self._targets()]
+        torch.cuda.synchronize()
+        return us
+
+    def check(self, compared: Container[int], standard: Standard) -> None:
+        """`CandidateError` if one of these calls' outputs is not right, or one of any repeats an earlier one's."""
+        seen: set[tuple[int, ...]] = set()
+        for i, (places, outputs) in enumerate(zip(self.inputs, self.outputs, strict=True)):
+            marks = tuple(driver.sums(outputs).values())
+            if marks in seen:
+                raise CandidateError("cheated", f"queued call {i} gave the very output of an earlier one")
+            seen.add(marks)
+            if i not in compared:
+                continue
+            sample, tensors = Sample(self.bench, self.workload), self.bench.inputs.tensors(places)
+            sample.refer(tensors)
+            if wrong := sample.mismatch(Call(self.workload, tensors, outputs, 0.0), standard):
+                raise CandidateError(wrong.status, f"call {i}: {wrong.message}")
+
+    def _fill(self, names: Container[str]) -> None:
+        chosen = {name for name in self.inputs[0] if name in names}
+        for places in self.inputs:
+            self.bench.source.fill(self.workload, self.bench.inputs.tensors(places), only=chosen)
+
+    def _targets(self) -> list[dict[str, Tensor]]:
+        return [self.side.worker.outputs.tensors(places) for places in self.places]
