@@ -1,6 +1,6 @@
 """Is the judge itself in order here? A kernel known wrong must be refused, and one known slow must take its time.
 
-Every bench asks once, before it judges anything. A canary that comes through says that figures from this machine are
+Every bench asks once, before it times anything. A canary that comes through says that figures from this machine are
 worth nothing: a `JudgeError`, charged to no candidate.
 """
 

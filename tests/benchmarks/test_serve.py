@@ -1,8 +1,10 @@
 """One warm judge, asked in lines of JSON."""
 
 import json
+import socket
 import subprocess
 import sys
+import time
 
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from benchmarks import report as reports
 from benchmarks import serve
-from kernels.task import load_task
+from kernels.task import BadInputError, load_task
 
 TASK = load_task("mla_paged_decode")
 GOOD = str(TASK.baselines("cpu")["pytorch_matmul"])
@@ -79,3 +81,54 @@ def test_it_ends_when_its_input_does(tmp_path):
     request = json.dumps({"id": 1, "path": str(tmp_path), "out": str(tmp_path / "r.json")})
     done = subprocess.run(argv, input=request + "\n", capture_output=True, text=True, check=True, timeout=60)
     assert "holds no kernel.py" in json.loads(done.stdout)["error"]
+
+
+def test_over_a_socket_one_connection_follows_another_and_a_broken_one_ends_alone(tmp_path):
+    path = tmp_path / "judge"
+    argv = [sys.executable, "-m", "benchmarks", "serve", "mla_paged_decode", "--socket", str(path)]
+
+    def ask_once(request):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection, connection.makefile("rw") as lines:
+            connection.connect(str(path))
+            lines.write(request + "\n")
+            lines.flush()
+            return json.loads(lines.readline())
+
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as judge:
+        try:
+            wait_for(path.is_socket)
+            assert path.stat().st_mode & 0o777 == 0o600, "for its owner alone"
+            assert "path: must be" in ask_once('{"id": 1}')["error"]
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as hasty:
+                hasty.connect(str(path))
+                hasty.sendall(b'{"id": 2}\n' * 50)  # and is gone before the answers come
+            assert "path: must be" in ask_once('{"id": 3}')["error"]
+            second = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+            assert (second.returncode, second.stderr) == (2, f"error: --socket {path}: a judge listens there already\n")
+        finally:
+            judge.terminate()
+        assert judge.wait(30) == 0, judge.stderr.read()
+    assert not path.exists()
+
+
+def test_a_socket_that_a_dead_judge_left_behind_is_taken_over(tmp_path):
+    path = tmp_path / "judge"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
+        dead.bind(str(path))
+    with serve.listening(path) as listener:
+        assert listener.getsockname() == str(path)
+
+
+def test_a_socket_where_a_file_lies_is_refused_in_words(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("mine")
+    with pytest.raises(BadInputError, match=f"--socket {path}: Address already in use"), serve.listening(path):
+        pass
+    assert path.read_text() == "mine"
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
