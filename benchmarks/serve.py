@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from benchmarks import candidate
 from benchmarks import report as reports
@@ -152,11 +152,10 @@ def serve_socket(bench: Bench, listener: socket.socket, progress: Progress) -> N
     """Serve one connection after another, for ever; one that breaks ends alone."""
     while True:
         connection, _ = listener.accept()
-        with connection, connection.makefile("r", errors="replace") as lines, connection.makefile("w") as answers:
+        with connection, connection.makefile("r", errors="replace") as lines:
 
-            def say(answer: dict[str, Any], answers: TextIO = answers) -> None:
-                answers.write(json.dumps(answer) + "\n")
-                answers.flush()
+            def say(answer: dict[str, Any], connection: socket.socket = connection) -> None:
+                connection.sendall(json.dumps(answer).encode() + b"\n")
 
             progress.redirect(say)
             try:
