@@ -1,12 +1,14 @@
 """What the kernels that ran say of a candidate."""
 
+from typing import Any
+
 import pytest
 
 from benchmarks import profile
 
 OWN = {"name": "mla_decode(Params)", "us": 8.0}
 FILL = {"name": "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>(int)", "us": 2.0}
-GEMM = {"name": "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64", "us": 20.0}
+GEMM: dict[str, Any] = {"name": "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64", "us": 20.0}
 BASELINE = {"name": "void flashinfer::mla::hopper::BatchMLAPageAttentionHopperKernel<KTraits>(Params)", "us": 9.0}
 
 
