@@ -2,7 +2,7 @@
 
 The parent writes contents and copies outputs away; candidate and baselines are processes of their own that alternate on
 the device. A process that the device comes back to finds neither its code nor the addresses of its pages in the
-device's caches (that is worth up to 6 us), so a timed call follows two untimed ones on other queries. What the timed
+device's caches (that is worth up to 6 us), so a timed call follows two untimed ones on other contents. What the timed
 one is asked comes after these, by a copy that leaves the process on the device. It is timed there, between events
 behind a write that empties the second-level cache. What a process says of its own times is believed only as far as
 `audit.py` bears it out.
@@ -206,9 +206,13 @@ class CudaBench(Bench):
 
         if companion:
             self._accompany(companion, workload, limit_s)
-        places = self.place(self.task.tensors(workload))
-        tensors = self.write_plan(workload, places)
-        targets, plan_us = self._announce(side, workload, places, decoy=timed)
+        specs = self.task.tensors(workload)
+        places = self.place(specs)
+        decoy = {n: p for n, p in self.place(specs, 1).items() if specs[n].role != "plan"} if timed else {}
+        tensors = self.write_plan(workload, [places, decoy])
+        targets, plan_us = self._announce(side, workload, places, decoy)
+        if decoy:
+            self.source.fill(workload, self.inputs.tensors(decoy), only=set(decoy))
         self.source.fill(workload, tensors)
         for tensor in targets.values():
             tensor.fill_(float("nan"))
@@ -249,19 +253,16 @@ class CudaBench(Bench):
             **arena.place(plan, self.rng, base=self._large_bytes),
         }
 
-    def write_plan(
-        self, workload: Workload, places: Mapping[str, Place], *, anywhere: bool = False
-    ) -> dict[str, Tensor]:
-        """Put NaN where the last call's contents were, and write what plan() may see of this one's. `anywhere`: the
-        caller will fill large inputs at other places too."""
+    def write_plan(self, workload: Workload, calls: Sequence[Mapping[str, Place]]) -> dict[str, Tensor]:
+        """Put NaN where the last calls' contents were, and write what plan() may see of these, which share it; the
+        first one's tensors."""
         import torch  # noqa: PLC0415
 
         self.inputs.bytes[: self._written].fill_(0xFF)
         self.inputs.bytes[self._large_bytes :].fill_(0xFF)
-        self._written = max((at + arena.size_of(s) for at, s in places.values() if at < self._large_bytes), default=0)
-        if anywhere:
-            self._written = self._large_bytes
-        tensors = self.inputs.tensors(places)
+        ends = [at + arena.size_of(s) for places in calls for at, s in places.values() if at < self._large_bytes]
+        self._written = max(ends, default=0)
+        tensors = self.inputs.tensors(calls[0])
         self.source.fill_plan(workload, tensors)
         torch.cuda.synchronize()
         return tensors
@@ -271,7 +272,7 @@ class CudaBench(Bench):
         self._flush.fill_(1)
 
     def _go_timed(self, side: Side, workload: Workload, tensors: Mapping[str, Tensor], *, wall: bool) -> None:
-        """Take the queries away, let the process warm up on others, and put them back when the call waits for them."""
+        """Take the queries away, let the process warm up on a decoy, and put them back when the call waits for them."""
         import torch  # noqa: PLC0415
 
         kept = {}
@@ -282,7 +283,7 @@ class CudaBench(Bench):
             tensors[name].fill_(float("nan"))
         torch.cuda.synchronize()
         if not side.worker.enqueue(b"w" if wall else b"t", WARM_SECONDS):
-            raise CandidateError("timeout", f"two calls on warm-up queries took more than {WARM_SECONDS:.0f} s")
+            raise CandidateError("timeout", f"two calls to warm up took more than {WARM_SECONDS:.0f} s")
         for name, there in kept.items():
             tensors[name].copy_(there, non_blocking=True)
         torch.cuda.synchronize()
@@ -301,8 +302,8 @@ class CudaBench(Bench):
         import torch  # noqa: PLC0415
 
         places = self.place(self.task.tensors(workload))
-        tensors = self.write_plan(workload, places)
-        self._announce(side, workload, places, decoy=False)
+        tensors = self.write_plan(workload, [places])
+        self._announce(side, workload, places, {})
         self.source.fill(workload, tensors)
         torch.cuda.synchronize()
         found = side.worker.look(LOOK_SECONDS)
@@ -313,25 +314,12 @@ class CudaBench(Bench):
         return audit.audit(self, trial, workloads)
 
     def _announce(
-        self, side: Side, workload: Workload, inputs: Mapping[str, Place], *, decoy: bool
+        self, side: Side, workload: Workload, inputs: Mapping[str, Place], decoy: Mapping[str, Place]
     ) -> tuple[dict[str, Tensor], float | None]:
-        """Have a call prepared; its outputs, and the time of plan(). `decoy`: also what is to be called first."""
-        specs = self.task.tensors(workload)
-        outputs = with_role(specs, inputs=False)
+        """Have a call prepared; its outputs, and the time of plan(). `decoy`: inputs of calls that come first."""
+        outputs = with_role(self.task.tensors(workload), inputs=False)
         places = arena.place(outputs, self.rng)
-        other: dict[str, Place] = {}
-        if decoy:
-            other = {
-                **arena.place(
-                    self.parts(specs)[1], self.rng, base=self._large_bytes + self._plan_bytes + self._small_bytes
-                ),
-                **arena.place(outputs, self.rng, base=self.call_bytes),
-            }
-            self.source.fill(
-                workload,
-                self.inputs.tensors({n: p for n, p in other.items() if n not in outputs}),
-                only=self.parts(specs)[1],
-            )
+        other = {**decoy, **arena.place(outputs, self.rng, base=self.call_bytes)} if decoy else {}
         begin = time.perf_counter_ns()
         answer = side.worker.prepare(side.slot, self.task, workload, inputs, places, other)
         bracket = (time.perf_counter_ns() - begin) / 1e3

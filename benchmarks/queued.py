@@ -23,17 +23,18 @@ PUT_SECONDS = 0.5
 
 
 class Queue:
-    """Calls that share one plan and differ in all other inputs. Large inputs lie anywhere, those of later calls over
-    those of earlier ones, and are out of the caches when the calls begin; small ones are each call's own, and come when
-    the calls stand behind the gate."""
+    """Calls that share one plan and differ in all other inputs, which come when the calls stand behind the gate. Large
+    ones lie anywhere, those of later calls over those of earlier ones, and are out of the caches when the calls begin;
+    small ones are each call's own."""
 
     def __init__(self, bench: CudaBench, side: Side, workload: Workload, calls: int) -> None:
         self.bench, self.side, self.workload = bench, side, workload
         specs = bench.task.tensors(workload)
-        self.large, self.small, self.plan = bench.parts(specs)
+        large, small, plan = bench.parts(specs)
+        self._parts = (set(large), set(small))
         self.inputs = [bench.place(specs, i) for i in range(calls)]
         for places in self.inputs[1:]:
-            places |= {name: self.inputs[0][name] for name in self.plan}
+            places |= {name: self.inputs[0][name] for name in plan}
         outputs = with_role(specs, inputs=False)
         self.places = [arena.place(outputs, bench.rng, base=i * bench.call_bytes) for i in range(calls)]
         self.outputs: list[dict[str, Tensor]] = []
@@ -43,8 +44,7 @@ class Queue:
         import torch  # noqa: PLC0415
 
         bench, worker = self.bench, self.side.worker
-        bench.write_plan(self.workload, self.inputs[0], anywhere=True)
-        self._fill(self.large)
+        bench.write_plan(self.workload, self.inputs)
         worker.prepare(self.side.slot, bench.task, self.workload, self.inputs[0], self.places[0])
         for target in self._targets():
             for tensor in target.values():
@@ -53,8 +53,10 @@ class Queue:
         both = zip(self.inputs, self.places, strict=True)
         worker.ask_queue([[offset for offset, _ in (*i.values(), *o.values())] for i, o in both])
         worker.enqueue(b"q", PUT_SECONDS)
-        bench.empty_cache()
-        self._fill(self.small)
+        for part in self._parts:
+            for places in self.inputs:
+                bench.source.fill(self.workload, bench.inputs.tensors(places), only=part)
+            bench.empty_cache()
         torch.cuda.synchronize()
         begin = time.perf_counter_ns()
         worker.open_gate()
@@ -78,11 +80,6 @@ class Queue:
             sample.refer(tensors)
             if wrong := sample.mismatch(Call(self.workload, tensors, outputs, 0.0), standard):
                 raise CandidateError(wrong.status, f"call {i}: {wrong.message}")
-
-    def _fill(self, names: Container[str]) -> None:
-        chosen = {name for name in self.inputs[0] if name in names}
-        for places in self.inputs:
-            self.bench.source.fill(self.workload, self.bench.inputs.tensors(places), only=chosen)
 
     def _targets(self) -> list[dict[str, Tensor]]:
         return [self.side.worker.outputs.tensors(places) for places in self.places]

@@ -19,6 +19,7 @@ FLUSH_BYTES = 2 << 30
 H200) longer than the host takes to put a call behind it, and the parent to write what it is asked."""
 GATE_BYTES = mmap.PAGESIZE
 TIMED = 0  # the flags of an event with a time
+LIMIT_PERSISTING = 6  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE
 LAZY_PEER_ACCESS, HOST_REGISTER_DEVICEMAP, AT_LEAST = 1, 2, 0
 
 
@@ -77,6 +78,7 @@ class Clock:
             name: getattr(self._cuda, name)
             for name in (
                 "cuMemsetD32Async", "cuEventRecord", "cuCtxSynchronize", "cuEventElapsedTime", "cuStreamWaitValue32_v2",
+                "cuCtxSetLimit", "cuCtxResetPersistingL2Cache",
             )
         }  # fmt: skip
         self._everywhere = getattr(self._cuda, "cuCtxRecordEvent", None)
@@ -111,7 +113,9 @@ class Clock:
         self._do("cuCtxSynchronize")
 
     def flush(self) -> None:
-        """Empty the second-level cache of anything of use."""
+        """Empty the second-level cache of anything of use, what was asked to stay there included."""
+        self._do("cuCtxSetLimit", LIMIT_PERSISTING, ctypes.c_size_t(0))
+        self._do("cuCtxResetPersistingL2Cache")
         self._do("cuMemsetD32Async", self._flush_at, 0, ctypes.c_size_t(FLUSH_BYTES // 4), None)
 
     def time(self, call: Callable[[], None], ask: Callable[[], None] | None = None) -> float:
