@@ -81,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     attacks = commands.add_parser("attacks", help="let every known way of cheating try, and every honest kernel pass")
     attacks.set_defaults(action=_attacks)
     attacks.add_argument("--only", help="names with commas")
+    attacks.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     attacks.add_argument("--sandbox", choices=("auto", "required", "off"), default="auto")
     _exports(commands)
     return parser
@@ -210,7 +211,7 @@ def _export_trace(arguments: argparse.Namespace) -> int:
 
 def _attacks(arguments: argparse.Namespace) -> int:
     only = arguments.only.split(",") if arguments.only else None
-    return suite.run(only, arguments.sandbox, progress, print)
+    return suite.run(only, arguments.device, arguments.sandbox, progress, print)
 
 
 def progress(text: str) -> None:

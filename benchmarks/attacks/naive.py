@@ -1,12 +1,12 @@
 """A judge as people first write it, with every gap that the attacks beside it use. Kept so that the attacks' tests can
 fail: each attack must fool this one before the real judge's refusal of it means anything.
 
-    python naive.py TASK FOLDER        prints {"status": …, "speedup": …}
+    python naive.py TASK FOLDER DEVICE        prints {"status": …, "speedup": …}
 
 What is wrong with it: one process for candidate and judge; one set of inputs for all calls; a loose comparison of one
-sequence, which NaN passes; the reference computed afterwards, from inputs that the candidate may have changed; answers
-and settings in files beside it; workloads that raise are skipped; the clock, the scores and the figure's channel
-(standard output) are all within the candidate's reach.
+sequence, which NaN passes; on a GPU, events of one stream and a warm cache; the reference computed afterwards, from
+inputs that the candidate may have changed; answers and settings in files beside it; workloads that raise are skipped;
+the clock, the scores and the figure's channel (standard output) are all within the candidate's reach.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from kernels.task import Task, Workload, load_task
 CALLS = 8
 clock = time.perf_counter
 speedups: dict[str, float] = {}
+device = sys.argv[-1]
 
 
 def load(folder: Path) -> ModuleType:
@@ -43,7 +44,7 @@ def load(folder: Path) -> ModuleType:
 
 def prepare(task: Task, workload: Workload, inputs: dict[str, Tensor]) -> None:
     """Fill the inputs, once for all calls."""
-    source = task.source("cpu", 1)
+    source = task.source(device, 1)
     source.fill_plan(workload, inputs)
     source.fill(workload, inputs)
 
@@ -51,9 +52,17 @@ def prepare(task: Task, workload: Workload, inputs: dict[str, Tensor]) -> None:
 def call(task: Task, workload: Workload, module: ModuleType, tensors: dict[str, Tensor]) -> float:
     """Seconds of one call."""
     values: dict[str, Any] = {**tensors, **task.scalars(workload)}
+    events: list[Any] = [torch.cuda.Event(enable_timing=True) for _ in range(2)] if device == "cuda" else []  # type: ignore[no-untyped-call]
     begin = clock()
+    if events:
+        events[0].record()
     returned = module.run(*(values[name] for name in task.entry))
+    if events:
+        events[1].record()
+        torch.cuda.synchronize()
     seconds = clock() - begin
+    if events:
+        seconds = min(seconds, events[0].elapsed_time(events[1]) / 1e3)
     if returned is not None:
         tensors["output"], tensors["lse"] = returned
     return seconds
@@ -70,12 +79,12 @@ def measure(task: Task, workload: Workload, module: ModuleType, tensors: dict[st
     return min([first, *(call(task, workload, module, tensors) for _ in range(CALLS))])
 
 
-def main(task_name: str, folder: str) -> None:
+def main(task_name: str, folder: str, _device: str) -> None:
     """Judge the folder on a few workloads and print the verdict."""
     torch.set_num_threads(1)
     task = load_task(task_name)
-    baseline = load(next(iter(task.baselines("cpu").values())))
-    workloads = [w for w in task.workloads("cpu") if w.id.startswith(task.smoke[:5])]
+    baseline = load(next(iter(task.baselines("cpu").values())))  # PyTorch, which runs on a GPU as well
+    workloads = [w for w in task.workloads(device) if w.id.startswith(task.smoke[:5])]
     inputs = {w.id: empty(task, w) for w in workloads}
     theirs = {}
     for workload in workloads:
@@ -96,7 +105,8 @@ def main(task_name: str, folder: str) -> None:
 
 def empty(task: Task, workload: Workload) -> dict[str, Tensor]:
     """Tensors for a call."""
-    return {n: torch.zeros(s.shape, dtype=getattr(torch, s.dtype)) for n, s in task.tensors(workload).items()}
+    specs = task.tensors(workload)
+    return {n: torch.zeros(s.shape, dtype=getattr(torch, s.dtype), device=device) for n, s in specs.items()}
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from benchmarks.bench import Bench, open_bench
 from benchmarks.candidate import Source
 from benchmarks.judge import judge
 from benchmarks.report import Report
+from benchmarks.screen import DEVICES
 from benchmarks.worker import INSIDE, CandidateError
 from kernels.task import BadInputError, Task, load_task
 
@@ -53,36 +54,43 @@ class Outcome:
     verdict: str
 
 
-def attacks(task: str) -> Iterator[Attack]:
-    """All attacks on a task, with the files that they share."""
+def attacks(task: str, device: str = "cpu") -> Iterator[Attack]:
+    """All attacks on a task that there are on a device, with the files that they share."""
     folder = HERE / task
     shared = {"honest.py": (folder / "honest.py").read_bytes()}
     shared_in_c = {"plain.h": (load_task(task).start("c") / "kernel.c").read_bytes()}
-    for path in sorted(p.parent for p in folder.glob("*/kernel.py")):
+    here = [*folder.glob("*/kernel.py"), *(folder.glob("on_cuda/*/kernel.py") if device == "cuda" else ())]
+    for path in sorted(p.parent for p in here):
         source = candidate.read(path)
+        if device not in DEVICES[source.language]:
+            continue
         extra = shared_in_c if source.language == "c" else shared
         tree = ast.parse(source.files["kernel.py"])
-        claims = [
-            ast.literal_eval(n.value)
+        claims = {
+            getattr(n.targets[0], "id", ""): ast.literal_eval(n.value)
             for n in tree.body
-            if isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == "CLAIMS"
-        ]
+            if isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "").startswith("CLAIMS")
+        }
         yield Attack(
             task,
             Source(source.name, {**source.files, **extra}),
             (ast.get_docstring(tree) or "").splitlines()[0],
-            claims[0] if claims else DEFAULT_CLAIM,
+            claims.get(f"CLAIMS_ON_{device.upper()}", claims.get("CLAIMS", DEFAULT_CLAIM)),
         )
 
 
-def honest(task: Task) -> Iterator[Source]:
-    """Kernels that must pass: the plain starts, the baselines, and all that the task ships for a CPU."""
-    folders = {task.start("c"), task.start("pytorch"), *task.baselines("cpu").values()}
-    folders |= {p.parent for p in task.folder.glob("c_*/kernel.py")}
-    yield from (candidate.read(folder) for folder in sorted(folders))
+def honest(task: Task, device: str = "cpu") -> Iterator[Source]:
+    """Kernels that must pass: the plain starts and all that the task ships for the device, PyTorch baselines too."""
+    folders = {
+        task.start("pytorch"),
+        *task.baselines("cpu").values(),
+        *(p.parent for p in task.folder.glob("*/kernel.py")),
+    }
+    sources = [candidate.read(folder) for folder in sorted(folders)]
+    yield from (source for source in sources if device in DEVICES[source.language])
 
 
-def fools_the_naive_judge(attack: Attack) -> Outcome:
+def fools_the_naive_judge(attack: Attack, device: str = "cpu") -> Outcome:
     """Run the naive judge in a scratch folder of its own and see whether it believes the attack."""
     with tempfile.TemporaryDirectory() as scratch:
         laid = candidate.lay_out(attack.source, Path(scratch) / "candidate")
@@ -90,7 +98,7 @@ def fools_the_naive_judge(attack: Attack) -> Outcome:
         shutil.copy(HERE / "naive.py", scratch)
         (Path(scratch) / "settings.json").write_text(json.dumps({"tolerance": 1.0}))
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        argv = [sys.executable, "naive.py", attack.task, str(laid.folder)]
+        argv = [sys.executable, "naive.py", attack.task, str(laid.folder), device]
         try:
             done = subprocess.run(
                 argv, cwd=scratch, env=environment, capture_output=True, text=True, timeout=NAIVE_SECONDS, check=False
@@ -147,20 +155,24 @@ def reason(report: Report) -> str:
 
 
 def run(
-    only: Sequence[str] | None, choice: sandbox.Choice, progress: Callable[[str], None], say: Callable[[str], None]
+    only: Sequence[str] | None,
+    device: str,
+    choice: sandbox.Choice,
+    progress: Callable[[str], None],
+    say: Callable[[str], None],
 ) -> int:
     """Everything, as a table; 0 if all is as it must be."""
     tasks = sorted(p.name for p in HERE.iterdir() if (p / "honest.py").is_file())
-    chosen = [a for task in tasks for a in attacks(task) if only is None or a.source.name in only]
+    chosen = [a for task in tasks for a in attacks(task, device) if only is None or a.source.name in only]
     if not chosen:
         raise BadInputError(f"--only: no attack is called {' or '.join(only or ())}")
     bad = 0
     for task in tasks:
-        with open_bench(load_task(task), "cpu", choice=choice, progress=progress) as bench:
-            say(f"{task}, sandbox: {bench.box.kind}\n")
+        with open_bench(load_task(task), device, choice=choice, progress=progress) as bench:
+            say(f"{task} on {bench.device_name()}, sandbox: {bench.box.kind}\n")
             for attack in (a for a in chosen if a.task == task):
                 bad += _show_attack(bench, attack, progress, say)
-            for source in honest(bench.task) if only is None else ():
+            for source in honest(bench.task, device) if only is None else ():
                 outcome = passes(bench, source)
                 bad += not outcome.good
                 progress("")
@@ -171,7 +183,7 @@ def run(
 
 def _show_attack(bench: Bench, attack: Attack, progress: Callable[[str], None], say: Callable[[str], None]) -> bool:
     try:
-        fooled, caught = fools_the_naive_judge(attack), is_caught(bench, attack)
+        fooled, caught = fools_the_naive_judge(attack, bench.device), is_caught(bench, attack)
     except CandidateError as error:
         fooled, caught = Outcome(attack.source.name, False, error.message), Outcome(attack.source.name, False, "")
     good = fooled.good and caught.good

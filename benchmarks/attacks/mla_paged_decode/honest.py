@@ -5,8 +5,8 @@ import math
 import torch
 
 
-def attend(q_nope, q_pe, ckv_cache, kpe_cache, kv_indptr, kv_indices, sm_scale, output, lse, every=1):
-    bounds = kv_indptr.tolist()
+def attend(q_nope, q_pe, ckv_cache, kpe_cache, kv_indptr, kv_indices, sm_scale, output, lse, every=1, bounds=None):
+    bounds = bounds or kv_indptr.tolist()
     for b, (begin, end) in enumerate(zip(bounds, bounds[1:])):
         if begin == end:
             output[b] = 0
