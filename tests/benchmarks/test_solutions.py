@@ -254,7 +254,8 @@ def test_whatever_stands_in_a_solution_it_is_laid_out_or_refused_clearly(tmp_pat
     try:
         source = read(folder, data)
     except BadInputError as error:
-        assert "solution.json: solution" in str(error)
+        named = ("solution", "cannot be read as JSON: ")  # the field; or the number that JSON does not know
+        assert str(error).startswith(tuple(f"{folder / 'solution.json'}: {word}" for word in named))
     else:
         candidate.lay_out(source, folder / "laid")
         compile(source.files["kernel.py"], "kernel.py", "exec")
