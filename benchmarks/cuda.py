@@ -246,12 +246,17 @@ class CudaBench(Bench):
     def place(self, specs: Mapping[str, TensorSpec], number: int = 0) -> dict[str, Place]:
         """Places of a call's inputs; those of several calls (`number`) may share large ones' memory, nothing else."""
         large, small, plan = self.parts(with_role(specs, inputs=True))
-        own = self._large_bytes + self._plan_bytes + number * self._small_bytes
+        own = self.small_base + number * self._small_bytes
         return {
             **arena.place(large, self.rng, slack=SLACK),
             **arena.place(small, self.rng, base=own),
             **arena.place(plan, self.rng, base=self._large_bytes),
         }
+
+    @property
+    def small_base(self) -> int:
+        """Where small inputs begin."""
+        return self._large_bytes + self._plan_bytes
 
     def write_plan(self, workload: Workload, calls: Sequence[Mapping[str, Place]]) -> dict[str, Tensor]:
         """Put NaN where the last calls' contents were, and write what plan() may see of these, which share it; the

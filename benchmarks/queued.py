@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING
 
 from benchmarks import arena, driver
@@ -11,7 +11,7 @@ from benchmarks.bench import Call, Side, with_role
 from benchmarks.calibration import Standard
 from benchmarks.check import Sample
 from benchmarks.worker import CandidateError
-from kernels.task import Workload
+from kernels.task import TensorSpec, Workload
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,6 +22,23 @@ PUT_SECONDS = 0.5
 """A kernel that has not put its calls behind the gate by then waits for the device within a call."""
 
 
+SLACK = 8 << 20
+"""Large inputs are moved about by as much as this."""
+
+
+def pack(specs: Mapping[str, TensorSpec], calls: int, base: int) -> list[dict[str, Place]]:
+    """Tensors of many calls, one behind the other: pages of memory whose addresses a call must look up would be the
+    longest part of a short one."""
+    places, at = [], base
+    for _ in range(calls):
+        own = {}
+        for name, spec in specs.items():
+            own[name] = (at, spec)
+            at += -(-arena.size_of(spec) // arena.ALIGN) * arena.ALIGN
+        places.append(own)
+    return places
+
+
 class Queue:
     """Calls that share one plan and differ in all other inputs, which come when the calls stand behind the gate. Large
     ones lie anywhere, those of later calls over those of earlier ones, and are out of the caches when the calls begin;
@@ -30,13 +47,13 @@ class Queue:
     def __init__(self, bench: CudaBench, side: Side, workload: Workload, calls: int) -> None:
         self.bench, self.side, self.workload = bench, side, workload
         specs = bench.task.tensors(workload)
-        large, small, plan = bench.parts(specs)
+        large, small, plan = bench.parts(with_role(specs, inputs=True))
         self._parts = (set(large), set(small))
-        self.inputs = [bench.place(specs, i) for i in range(calls)]
-        for places in self.inputs[1:]:
-            places |= {name: self.inputs[0][name] for name in plan}
-        outputs = with_role(specs, inputs=False)
-        self.places = [arena.place(outputs, bench.rng, base=i * bench.call_bytes) for i in range(calls)]
+        first = bench.place(specs)
+        shared = {name: first[name] for name in plan}
+        packed = pack(small, calls, bench.small_base)
+        self.inputs = [{**arena.place(large, bench.rng, slack=SLACK), **own, **shared} for own in packed]
+        self.places = pack(with_role(specs, inputs=False), calls, 0)
         self.outputs: list[dict[str, Tensor]] = []
 
     def time(self, limit_s: float) -> float:
