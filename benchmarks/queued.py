@@ -7,6 +7,7 @@ from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING
 
 from benchmarks import arena, driver
+from benchmarks.arena import Place
 from benchmarks.bench import Call, Side, with_role
 from benchmarks.calibration import Standard
 from benchmarks.check import Sample
