@@ -93,6 +93,8 @@ class Bench(ABC):
     """Does the wall time of a whole call need a call of its own?"""
     compile_seconds: ClassVar[float]
     """What a candidate's first call of a workload may take besides, where candidates compile themselves."""
+    renews: ClassVar[bool]
+    """Do times depend on which process makes a call, so that more of them give a better mean?"""
     suspicious: ClassVar[float]
     """A speedup above this is held up as a finding: nothing honest came near it."""
 

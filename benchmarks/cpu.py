@@ -53,6 +53,7 @@ class CpuBench(Bench):
     scopes = (RUN_ONLY,)
     wall_apart = False
     compile_seconds = 0.0
+    renews = True
     suspicious = 20.0
 
     def __init__(self, task: Task, *, choice: sandbox.Choice = "auto", progress: Progress = lambda _: None) -> None:

@@ -78,6 +78,7 @@ class CudaBench(Bench):
     scopes = SCOPES
     wall_apart = True
     compile_seconds = 60.0
+    renews = False
     suspicious = 4.0
 
     def __init__(self, task: Task, *, choice: sandbox.Choice = "auto", progress: Progress = lambda _: None) -> None:

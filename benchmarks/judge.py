@@ -56,9 +56,11 @@ def judge(
     workloads: Sequence[Workload],
     *,
     stop_below: float | None = None,
+    thorough: bool = True,
     command: str = "",
 ) -> Report:
-    """Judge `source` (None: the baselines against themselves) on these workloads of the bench.
+    """Judge `source` (None: the baselines against themselves) on these workloads of the bench. `thorough`: if others
+    keep the machine busy, a figure as good as on a quiet one is worth minutes.
 
     With `stop_below`, a candidate whose geometric mean on the smoke workloads is less after one round is timed no
     further; the rows that are left say `not_run`.
@@ -66,7 +68,7 @@ def judge(
     stages = Stages()
     report = _empty_report(bench, source, workloads, command)
     try:
-        _judge(bench, source, workloads, stop_below, report, stages)
+        _judge(bench, source, workloads, (stop_below, thorough), report, stages)
     except CandidateError as error:
         report.verdict, report.message = _early(error.status), error.message
     except JudgeError as error:
@@ -82,7 +84,7 @@ def _judge(
     bench: Bench,
     source: Source | None,
     workloads: Sequence[Workload],
-    stop_below: float | None,
+    how: tuple[float | None, bool],
     report: Report,
     stages: Stages,
 ) -> None:
@@ -108,7 +110,7 @@ def _judge(
         row.baseline_rmse = standards[row.workload].rmse
     launches: list[dict[str, Any]] = []
     try:
-        _check_and_time(trial, workloads, stop_below, report, stages)
+        _check_and_time(trial, workloads, how, report, stages)
         if all(row.status == "passed" for row in report.rows):
             with stages.stage("profile"):
                 launches = profile.look(trial, workloads)
@@ -121,8 +123,9 @@ def _judge(
 
 
 def _check_and_time(
-    trial: Trial, workloads: Sequence[Workload], stop_below: float | None, report: Report, stages: Stages
+    trial: Trial, workloads: Sequence[Workload], how: tuple[float | None, bool], report: Report, stages: Stages
 ) -> None:
+    stop_below, thorough = how
     smoke = [w for w in workloads if w.id.startswith(trial.bench.task.smoke)]
     rest = [w for w in workloads if w not in smoke]
     with stages.stage("check"):
@@ -139,7 +142,7 @@ def _check_and_time(
             return
     with stages.stage("time"):
         trial.confine(workloads)
-        if timing.time_rows(trial, workloads):
+        if timing.time_rows(trial, workloads, thorough=thorough):
             trial.bench.audit(trial, workloads)
 
 

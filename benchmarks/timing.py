@@ -5,6 +5,9 @@ median) is a matter of the device's clock: see its `Rhythm`. Each round visits e
 rounds disagree by more than a few percent, the workload that disagrees most, whichever way, is visited again for all of
 them. How long that may go on depends on whether anybody else works on the machine: a busy one makes a verdict slower
 rather than worse. Who begins changes from workload to workload and from visit to visit.
+
+Processes differ for as long as they live (where their memory lies decides how much of a shared cache they get), on a
+busy machine by a percent and more. So there all of this is done again in fresh processes, until their means agree.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean, stdev
 
 from benchmarks.bench import Call
 from benchmarks.check import Sample, as_row_status, limit_s
@@ -26,6 +30,9 @@ from kernels.task import Mismatch, Workload
 DISAGREEMENT = 0.03
 """Root mean square, over workloads, of the relative difference of the rounds, at which they agree well enough:
 for 47 workloads a standard error of 0.2 % of the geometric mean."""
+LEAST_PASSES, MOST_PASSES, PASSES_AGREE = 4, 12, 0.0035
+"""On a busy machine: fresh pairs of processes, and the standard error of the mean of their geometric means (logarithms)
+from which on there are enough."""
 MOST_VISITS = 8
 """Visits of one workload to a round: what differs still differs by itself."""
 BUSY = 0.1
@@ -61,16 +68,61 @@ class Moment:
         return ((now.worked - self.worked) / seconds - 1.0) / (os.cpu_count() or 1)
 
 
-def time_rows(trial: Trial, workloads: Sequence[Workload], rounds: int | None = None) -> bool:
-    """Time these workloads; False as soon as one is not right any more."""
+def time_rows(
+    trial: Trial, workloads: Sequence[Workload], rounds: int | None = None, *, thorough: bool = False
+) -> bool:
+    """Time these workloads; False as soon as one is not right any more. `thorough`: on a busy machine, in many
+    processes."""
     begin = Moment.now()
     with trial.bench.measuring():
         for number in range(rounds or trial.bench.rhythm.rounds):
-            for i, workload in enumerate(workloads):
-                trial.bench.progress(f"timing: round {number + 1}, workload {i + 1} of {len(workloads)}")
-                if not _time_row(trial, workload, number, candidate_first=(number + i) % 2 == 0):
-                    return False
-        return rounds is not None or _revisit(trial, workloads, begin)
+            if not _time_round(trial, workloads, number):
+                return False
+        return rounds is not None or (
+            _revisit(trial, workloads, begin) and (not thorough or _pass_again(trial, workloads, begin))
+        )
+
+
+def _time_round(trial: Trial, workloads: Sequence[Workload], number: int) -> bool:
+    for i, workload in enumerate(workloads):
+        trial.bench.progress(f"timing: round {number + 1}, workload {i + 1} of {len(workloads)}")
+        if not _time_row(trial, workload, number, candidate_first=(number + i) % 2 == 0):
+            return False
+    return True
+
+
+def _pass_again(trial: Trial, workloads: Sequence[Workload], begin: Moment) -> bool:
+    """Time all of them in fresh processes, while the machine is busy and the processes' means are apart; False as soon
+    as one workload is not right any more."""
+    bench = trial.bench
+    rounds, means = bench.rhythm.rounds, [_mean(trial, workloads, 0)]
+    while bench.renews and len(means) < MOST_PASSES and begin.others_since > BUSY and not _agree(means):
+        trial.end()
+        bench.renew()
+        for workload in workloads:
+            meet(trial, workload)
+        for number in range(len(means) * rounds, (len(means) + 1) * rounds):
+            if not _time_round(trial, workloads, number):
+                return False
+        means.append(_mean(trial, workloads, len(means)))
+    return True
+
+
+def _mean(trial: Trial, workloads: Sequence[Workload], number: int) -> float:
+    """Logarithm of the geometric mean of one pass."""
+    here = slice(number * trial.bench.rhythm.rounds, (number + 1) * trial.bench.rhythm.rounds)
+    return fmean(math.log(ratio) for w in workloads for ratio in trial.rows[w.id].scopes[RUN_ONLY].ratios[here])
+
+
+def _agree(means: Sequence[float]) -> bool:
+    return len(means) >= LEAST_PASSES and stdev(means) / math.sqrt(len(means)) <= PASSES_AGREE
+
+
+def meet(trial: Trial, workload: Workload) -> None:
+    """An untimed call of both sides, since a process's first one takes longer."""
+    limit, bench = limit_s(trial.standards[workload.id]), trial.bench
+    bench.meets(workload)
+    bench.call(trial.side(workload), workload, limit, companion=trial.baseline(workload))
 
 
 def _revisit(trial: Trial, workloads: Sequence[Workload], begin: Moment) -> bool:

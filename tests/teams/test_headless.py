@@ -16,7 +16,6 @@ from tests.processes import ROOT, calibrate, environment, judges_of, manage, row
 def home(tmp_path):
     """A database of its own, and this machine's calibration if there is one."""
     calibrate(tmp_path)
-    assert manage(tmp_path, "migrate", "-v0").wait(60) == 0
     return tmp_path
 
 

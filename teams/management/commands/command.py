@@ -12,16 +12,17 @@ import getpass
 import secrets
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from kernels.task import BadInputError
 from teams.launch import ask
+from teams.management.ready import ReadyCommand
 from teams.models import Command as Asked
 from teams.models import Run
 from teams.supervisor.consumer import wake_supervisor
 
 
-class Command(BaseCommand):
+class Command(ReadyCommand):
     """Write a command down; the run's supervisor takes it up."""
 
     help = "Ask a run to pause, resume, stop, restructure or take more budget. The same --key twice is one command."

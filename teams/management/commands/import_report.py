@@ -10,14 +10,15 @@ import getpass
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import OperationalError
 
 from kernels.task import BadInputError
 from teams import importing
+from teams.management.ready import ReadyCommand
 
 
-class Command(BaseCommand):
+class Command(ReadyCommand):
     """Import one file."""
 
     help = "Import a report of the judge (a JSON file): pages show it like any other run, marked imported."

@@ -8,14 +8,15 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import OperationalError
 from django.urls import reverse
 
+from teams.management.ready import ReadyCommand
 from teams.models import LoginLink
 
 
-class Command(BaseCommand):
+class Command(ReadyCommand):
     """Print a login link."""
 
     help = "Print a login link that works once, for a day."

@@ -13,11 +13,12 @@ import time
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from kernels.task import BadInputError
 from teams import outline
 from teams.launch import new_run
+from teams.management.ready import ReadyCommand
 from teams.models import Run
 from teams.supervisor import thresholds
 from teams.supervisor.consumer import supervisor, working
@@ -27,7 +28,7 @@ LOG_SECONDS = 15.0
 """Where the output is no terminal, a line at most this often."""
 
 
-class Command(BaseCommand):
+class Command(ReadyCommand):
     """Start a run, or go on with one, and show its progress until it ends."""
 
     help = "Run teams on a task, with a line of progress, until the budget is spent."

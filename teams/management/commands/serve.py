@@ -18,13 +18,13 @@ from typing import Any
 import uvicorn
 from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 
 from kernels.task import task_names
 from teams import preparing
 from teams.launch import new_run
 from teams.management.commands.login_link import login_url
+from teams.management.ready import bring_up_to_date
 from teams.models import Run
 from teams.supervisor.consumer import supervisor, working
 
@@ -66,7 +66,7 @@ class Command(BaseCommand):
             # Two instances on one machine share a cookie jar: browsers do not tell ports apart.
             settings.SESSION_COOKIE_NAME = f"{settings.SESSION_COOKIE_NAME}_{port}"
             settings.CSRF_COOKIE_NAME = f"{settings.CSRF_COOKIE_NAME}_{port}"
-            call_command("migrate", verbosity=0)
+            bring_up_to_date()
             if options["demo"] and not Run.objects.exists():
                 new_run(task_names()[0], strategy=Run.Strategy.EVOLVING, candidates=DEMO_CANDIDATES, seed=1)
             if notice := preparing.notice(options["prepare"]):

@@ -9,13 +9,14 @@ import argparse
 import json
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from teams import outline
+from teams.management.ready import ReadyCommand
 from teams.models import Run
 
 
-class Command(BaseCommand):
+class Command(ReadyCommand):
     """Print a run, or the list of runs."""
 
     help = (
@@ -30,9 +31,8 @@ class Command(BaseCommand):
     def handle(self, **options: Any) -> None:
         """Print it."""
         if options["run"] is None:
-            self.stdout.write(
-                "\n".join(map(outline.progress_line, Run.objects.select_related("team", "best", "origin")))
-            )
+            runs = [outline.progress_line(run) for run in Run.objects.select_related("team", "best", "origin")]
+            self.stdout.write("\n".join(runs) or "no runs yet; start one with: manage.py run TASK")
             return
         run = Run.objects.filter(pk=options["run"]).first()
         if run is None:
