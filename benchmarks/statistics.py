@@ -11,7 +11,8 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, quantiles
+from typing import Any
 
 RESAMPLES = 1000
 SEED = 20261101
@@ -170,3 +171,49 @@ def _paired_interval(
         drawn = rng.choices(pools, k=len(pools))
         means.append(math.exp(math.fsum(rng.choice(a) - rng.choice(b) for a, b in drawn) / len(drawn)))
     return _percentiles(means)
+
+
+def median_interval(values: Sequence[float]) -> Interval | None:
+    """Interval of a median; None for fewer than two values."""
+    return row_interval(values)
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    """First quartile, median, third quartile; `ValueError` for no values."""
+    if not values:
+        raise ValueError("quartiles need at least one value")
+    if len(values) == 1:
+        return values[0], values[0], values[0]
+    first, middle, third = quantiles(values, n=4, method="inclusive")
+    return first, middle, third
+
+
+LEAST_SPEEDUP = 0.01
+"""What a search that has found nothing yet counts as, in areas."""
+
+
+def area(best: Sequence[float]) -> float:
+    """Mean logarithm of the best speedup after each step: of two searches with one end, the sooner one has more."""
+    if not best:
+        raise ValueError("an area needs at least one step")
+    return math.fsum(math.log(max(b, LEAST_SPEEDUP)) for b in best) / len(best)
+
+
+def ratio_of_medians(first: Sequence[float], second: Sequence[float]) -> dict[str, Any] | None:
+    """median(first) / median(second), whose values belong together in pairs, with its interval; None for no pairs."""
+    if not first:
+        return None
+    rng, draws = random.Random(SEED), []
+    for _ in range(RESAMPLES):
+        drawn = rng.choices(range(len(first)), k=len(first))
+        draws.append(median(first[i] for i in drawn) / median(second[i] for i in drawn))
+    return {"value": median(first) / median(second), "interval_95": list(_percentiles(draws))}
+
+
+def mean_difference(differences: Sequence[float]) -> dict[str, Any] | None:
+    """Mean of differences within pairs, with its interval; None for no pairs."""
+    if not differences:
+        return None
+    rng, count = random.Random(SEED), len(differences)
+    draws = [math.fsum(rng.choices(differences, k=count)) / count for _ in range(RESAMPLES)]
+    return {"value": math.fsum(differences) / count, "interval_95": list(_percentiles(draws))}

@@ -32,6 +32,7 @@ def new_run(
     seed: int = 1,
     settings: Mapping[str, Any] | None = None,
     owner: str = "",
+    label: str = "",
 ) -> Run:
     """A queued run with its budget granted: judged candidates, minutes of judging, or both; one of them at least.
 
@@ -56,7 +57,7 @@ def new_run(
     with transaction.atomic():
         run = Run.objects.create(
             task=task, strategy=strategy, agents=agents, device=device, seed=seed, settings=changes,
-            language=language, owner=owner,
+            language=language, owner=owner, label=label,
         )  # fmt: skip
         for unit, amount in grants.items():
             book(run, "grant", unit, amount, "at the start")

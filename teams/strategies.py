@@ -41,13 +41,21 @@ SCOUT = Seat(
 )
 GENERALIST = Seat("generalist", "Generalist", "Make the program fast, by any change.", "generalist")
 
-ROLES = {seat.key: seat for seat in (ARCHITECT, TUNER, DEBUGGER, ANALYST, SCOUT, GENERALIST)}
+RANDOM = Seat("drawer", "Drawer", "Control: draw any program, whatever is known.", "random")
+CLIMBER = Seat("climber", "Climber", "Control: make one change to the best program, whatever is known.", "climber")
+
+ROLES = {seat.key: seat for seat in (ARCHITECT, TUNER, DEBUGGER, ANALYST, SCOUT)}
+"""Those that a supervisor may seat."""
 
 STRATEGIES = {
     "evolving": (("architect",), ("tuner",)),
     "fixed": (("architect",), ("tuner",), ("debugger",), ("analyst",)),
     "single": (("generalist",),),
+    "random": (("drawer",),),
+    "climbing": (("climber",),),
+    "shuffled": (("architect",), ("tuner",)),
 }
+_SEATS = {**ROLES, **{seat.key: seat for seat in (GENERALIST, RANDOM, CLIMBER)}}
 
 
 def first_team(strategy: str, agent: str) -> TeamDesign:
@@ -55,4 +63,4 @@ def first_team(strategy: str, agent: str) -> TeamDesign:
     phases = STRATEGIES[strategy]
     keys = [key for group in phases for key in group]
     share = round(1 / len(keys), 4)
-    return TeamDesign({key: replace(ROLES[key], agent=agent, share=share) for key in keys}, phases)
+    return TeamDesign({key: replace(_SEATS[key], agent=agent, share=share) for key in keys}, phases)

@@ -8,6 +8,8 @@ All of them share moves and judge; a posture decides which moves it considers an
     analyst      changes that help the batch size that gains least, by the rows
     scout        another structure altogether
     generalist   any move
+    random       any design, drawn blindly (a control)
+    climber      one move from the best, drawn blindly (a control)
 
 What choices are worth is learnt from what the role sees of the verdicts (worth.py), and the next move drawn from what
 that leaves open. The same seed and the same verdicts give the same moves.
@@ -200,6 +202,25 @@ def _scout(brief: Brief) -> Proposals:
         yield start, _moved(brief, start.design, None, brief.rng.choice((2, 3, 4)), known)
 
 
+def _blindly(brief: Brief) -> Proposals:
+    """Designs in which every move that means something is drawn anew."""
+    start = min(brief.attempts, key=lambda a: a.number, default=brief.base)
+    for _ in range(DRAWS):
+        design = brief.space.start
+        for move in brief.space.moves:
+            if any(move.key == active.key for active in brief.space.active(design)):
+                design = brief.space.changed(design, move.key, brief.rng.choice(move.choices))
+        yield start if start.design is not None else brief.base, design
+
+
+def _climb(brief: Brief) -> Proposals:
+    """Neighbours of the best, in any order."""
+    assert brief.base.design is not None
+    neighbours = list(brief.space.neighbours(brief.base.design))
+    brief.rng.shuffle(neighbours)
+    yield from ((brief.base, design) for design in neighbours)
+
+
 POSTURES: Mapping[str, Callable[[Brief], Proposals]] = {
     "engineer": _explore("structure", (3, 2, 2, 1)),
     "tuner": _explore("number", (2, 1, 1)),
@@ -207,4 +228,6 @@ POSTURES: Mapping[str, Callable[[Brief], Proposals]] = {
     "analyst": _analyse,
     "scout": _scout,
     "generalist": _explore(None, (3, 2, 1)),
+    "random": _blindly,
+    "climber": _climb,
 }

@@ -89,11 +89,15 @@ class Run(Stateful):
     """One attempt at one task. Its `settings` are the supervisor's thresholds as they were at the start."""
 
     class Strategy(models.TextChoices):
-        """Who works, and whether that may change."""
+        """Who works, and whether that may change. The last three are controls: a search without a team that learns
+        nothing, one that takes single steps from the best, and a team that changes at random."""
 
         EVOLVING = "evolving"
         FIXED = "fixed"
         SINGLE = "single"
+        RANDOM = "random"
+        CLIMBING = "climbing"
+        SHUFFLED = "shuffled"
 
     class State(models.TextChoices):
         """Where the run is; `pausing` and `stopping` wait for turns and reports in hand. In an `imported` one nobody
@@ -120,6 +124,7 @@ class Run(Stateful):
     )
 
     task = models.CharField(max_length=80)
+    label = models.CharField(max_length=120, blank=True, help_text="what an experiment calls it")
     strategy = models.CharField(max_length=20, choices=Strategy, blank=True)
     agents = models.CharField(max_length=40, default="builtin", blank=True)
     device = models.CharField(max_length=20, default="cpu")

@@ -30,6 +30,9 @@ STRATEGIES = (
     ("evolving", "architect and tuner to begin with; the supervisor changes the team when its signals fire"),
     ("fixed", "architect, tuner, debugger, analyst, never changed"),
     ("single", "one role that may make every move"),
+    ("random", "control: programs drawn blindly"),
+    ("climbing", "control: one blind change to the best at a time"),
+    ("shuffled", "control: begins like evolving, and changes its team at random"),
 )
 
 

@@ -30,6 +30,7 @@ CAUSES = {
     "local_optimum": "local optimum",
     "budget": "budget",
     "asked": "a person asked",
+    "random": "chance (a control)",
     "none": "no answer",
 }
 STATUSES = {

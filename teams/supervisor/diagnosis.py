@@ -6,6 +6,7 @@ has not comes later; the first that makes a valid team, unlike the present one, 
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -39,6 +40,7 @@ EXPLANATIONS = {
     "local_optimum": "Changes near the best bring nothing any more: the search must move elsewhere.",
     "budget": "The budget goes where nothing is gained: fewer roles, those that gained most.",
     "asked": "A person asked for another team.",
+    "random": "A control: another team at a random time, for no reason.",
 }
 SCORES = {"met": 1.0, "partly": 0.5, "missed": -0.5, "worse": -1.0}
 CROWD = 4
@@ -71,6 +73,20 @@ def diagnose(run: Run, progress: Progress, signals: Sequence[Signal], *, asked: 
             except InvalidTeamError:
                 continue
             return Answer(cause, EXPLANATIONS[cause], operations, design, considered)
+    return None
+
+
+def at_random(run: Run, progress: Progress, rng: random.Random) -> Answer | None:
+    """Some team that some rule would give, for no reason: what change alone is worth."""
+    assert run.team is not None
+    present = run.team.design()
+    answers = [operations for rule in RULES.values() for operations in rule(present, progress)]
+    rng.shuffle(answers)
+    for considered, operations in enumerate(answers, 1):
+        try:
+            return Answer("random", EXPLANATIONS["random"], operations, apply(present, operations), considered)
+        except InvalidTeamError:
+            continue
     return None
 
 

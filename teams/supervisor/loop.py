@@ -43,6 +43,7 @@ STEPS: tuple[Step, ...] = (
     restructure.measure_outcomes,
     watch,
     restructure.restructure,
+    restructure.shuffle,
     turns.start_turns,
     turns.stop_at_floor,
     turns.finish,

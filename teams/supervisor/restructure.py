@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 from teams.design import differences
 from teams.models import Command, Restructuring, Run, Signal
 from teams.models.team import install
-from teams.supervisor import memory
+from teams.supervisor import diagnosis, memory
 from teams.supervisor.diagnosis import Answer, diagnose
 from teams.supervisor.progress import Progress, progress_of
 from teams.supervisor.thresholds import Thresholds, thresholds_of
@@ -25,6 +26,25 @@ def restructure(run: Run) -> bool:
         return False
     with run.held():
         return _answer(run, progress, unheard, None, limits)
+
+
+def shuffle(run: Run) -> bool:
+    """Control: give a shuffled team that has had its window another, at random."""
+    if run.strategy != Run.Strategy.SHUFFLED or run.state != Run.State.RUNNING or run.team is None:
+        return False
+    if run.turns.filter(ended_at__isnull=True).exists():
+        return False
+    progress, limits = progress_of(run), thresholds_of(run)
+    rng = random.Random(f"{run.seed} {len(progress.judged)} shuffle")
+    if len(progress.of_team) < limits.minimum_window or rng.random() >= limits.shuffle:
+        return False
+    with run.held():
+        answer = diagnosis.at_random(run, progress, rng)
+        if answer is None:
+            return False
+        measure_outcomes(run, early=True)
+        _install(run, progress, (), None, answer, limits)
+    return True
 
 
 def force(run: Run, command: Command) -> str:

@@ -50,6 +50,8 @@ class Thresholds:
     """Candidates for which a signal that led to a new team is not heard again."""
     expected_gain: float = 0.02
     """What a new team is expected to add within `minimum_window`."""
+    shuffle: float = 0.5
+    """Strategy `shuffled` alone: chance of another team between two turns, once the present one has had its window."""
     turn: int = 3
     """Candidates that a role may write in a turn."""
     verify_every: int = 4

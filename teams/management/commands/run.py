@@ -8,24 +8,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import sys
-import time
 from typing import Any
 
-from asgiref.sync import sync_to_async
 from django.core.management.base import CommandError
 
 from kernels.task import BadInputError
 from teams import outline
 from teams.launch import new_run
 from teams.management.ready import ReadyCommand
+from teams.management.watching import watch
 from teams.models import Run
 from teams.supervisor import thresholds
-from teams.supervisor.consumer import supervisor, working
-
-POLL_SECONDS = 1.0
-LOG_SECONDS = 15.0
-"""Where the output is no terminal, a line at most this often."""
+from teams.supervisor.consumer import supervisor
 
 
 class Command(ReadyCommand):
@@ -53,7 +47,7 @@ class Command(ReadyCommand):
         except BadInputError as error:
             raise CommandError(str(error)) from None
         try:
-            asyncio.run(self._watch(run.pk))
+            asyncio.run(watch(run.pk, self.stderr))
         except KeyboardInterrupt:
             raise CommandError(f"interrupted; go on with --resume {run.pk}", returncode=130) from None
         run.refresh_from_db()
@@ -86,39 +80,6 @@ class Command(ReadyCommand):
         if run is None:
             raise BadInputError(f"--resume: there is no run {number}")
         return run
-
-    async def _watch(self, number: int) -> None:
-        """Carry the run on (or see who does) and show a line until it has ended."""
-        shown = Line(self.stderr)
-        async with working():
-            while True:
-                run = await sync_to_async(Run.objects.select_related("team", "best").get)(pk=number)
-                shown.show(await sync_to_async(outline.progress_line)(run))
-                if run.has_ended:
-                    break
-                await asyncio.sleep(POLL_SECONDS)
-        shown.end()
-
-
-class Line:
-    """A line that replaces itself on a terminal, and elsewhere is written when it has changed, now and then."""
-
-    def __init__(self, out: Any) -> None:
-        self._out, self._last, self._at = out, "", 0.0
-        self._live = sys.stderr.isatty()
-
-    def show(self, text: str) -> None:
-        """Show the text if it is new and due."""
-        if text == self._last or (not self._live and time.monotonic() - self._at < LOG_SECONDS):
-            return
-        self._last, self._at = text, time.monotonic()
-        self._out.write(f"\r\033[K{text}" if self._live else text, ending="" if self._live else "\n")
-        self._out.flush()
-
-    def end(self) -> None:
-        """Leave the line."""
-        if self._live:
-            self._out.write("")
 
 
 def _pair(text: str) -> tuple[str, str]:
