@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 
 from benchmarks.candidate import Source
+from kernels.task import load_task
 
 if TYPE_CHECKING:
     from teams.models import Candidate, Record, Report, Run, Team, Turn
@@ -109,17 +110,67 @@ def disagreements(run: Run) -> list[str]:
         same = file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() == run.origin.sha256
         return [] if same else [f"{file.name} is missing or has another hash"]
     found = [d for candidate in run.candidates.all() for d in _candidate_disagreements(candidate)]
+    expected = _expected(run)
+    for path, text in expected.items():
+        if not _holds(path, text):
+            found.append(f"{path.relative_to(root(run))} is missing or differs from its row")
+    return found + [f"{p.relative_to(root(run))} has no row" for p in _strangers(run, expected)]
+
+
+def repair(run: Run) -> list[str]:
+    """Make files agree with rows where rows suffice, and say what was done: texts are written again, programs that
+    moves describe rendered again, and what has no row moved to `strangers/`. Reports cannot be made again."""
+    done, expected = [], _expected(run)
+    for path, text in expected.items():
+        if not _holds(path, text):
+            put_text(path, text)
+            done.append(f"wrote {path.relative_to(root(run))}")
+    for path in _strangers(run, expected):
+        aside = root(run) / "strangers" / path.relative_to(root(run))
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        path.replace(aside)
+        done.append(f"moved {path.relative_to(root(run))} to {aside.relative_to(root(run))}")
+    for candidate in run.candidates.all():
+        if _candidate_disagreements(candidate) and (source := _rendered(candidate)) is not None:
+            folder = source_folder(run, source.sha256)
+            if folder.is_dir() and _hash_of(folder) != source.sha256:
+                shutil.rmtree(folder)
+            if not folder.is_dir():
+                put_source(run, source)
+                done.append(f"wrote the files of candidate {candidate.number} from its moves")
+    return done
+
+
+def _expected(run: Run) -> dict[Path, str]:
+    """The texts that rows make, by file."""
     expected = {record_file(r): _record(r) for r in run.records.all()}
     expected |= {root(run) / "teams" / f"{t.number:03d}" / "team.json": _team(t) for t in run.teams.all()}
     ended = run.turns.filter(ended_at__isnull=False)
-    expected |= {root(run) / "turns" / f"{t.number:04d}.json": _turn(t) for t in ended}
-    for path, text in expected.items():
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            found.append(f"{path.relative_to(root(run))} is missing or differs from its row")
-    for folder in ("records", "teams", "turns"):
-        here = {p for p in (root(run) / folder).rglob("*") if p.is_file()}
-        found += [f"{p.relative_to(root(run))} has no row" for p in sorted(here - expected.keys())]
-    return found
+    return expected | {root(run) / "turns" / f"{t.number:04d}.json": _turn(t) for t in ended}
+
+
+def _holds(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_bytes() == text.encode()
+
+
+def _strangers(run: Run, expected: Mapping[Path, str]) -> list[Path]:
+    here = {p for name in ("records", "teams", "turns") for p in (root(run) / name).rglob("*") if p.is_file()}
+    return sorted(here - expected.keys())
+
+
+def _rendered(candidate: Candidate) -> Source | None:
+    """A candidate's program from its moves, if it comes out as it was."""
+    if not candidate.design:
+        return None
+    space = load_task(candidate.run.task).space(candidate.run.language)
+    source = Source("candidate", space.render(candidate.design))
+    return source if source.sha256 == candidate.source_sha256 else None
+
+
+def _hash_of(folder: Path) -> str:
+    return Source(
+        "", {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    ).sha256
 
 
 def _candidate_disagreements(candidate: Candidate) -> list[str]:
@@ -127,8 +178,7 @@ def _candidate_disagreements(candidate: Candidate) -> list[str]:
     name = f"candidate {candidate.number}"
     if not folder.is_dir():
         return [f"{name} has no files"]
-    files = {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-    found = [] if Source("", files).sha256 == candidate.source_sha256 else [f"the files of {name} have another hash"]
+    found = [] if _hash_of(folder) == candidate.source_sha256 else [f"the files of {name} have another hash"]
     for report in candidate.reports.filter(state="done"):
         if not report_file(report).is_file():
             found.append(f"the report of {name} has no file")

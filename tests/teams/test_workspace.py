@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from benchmarks.candidate import Source
 from teams import workspace
@@ -63,3 +64,29 @@ def test_a_source_is_stored_once_and_a_half_written_one_never_stands_under_its_h
     assert folder.stat().st_ino == before
     assert (folder / "inner" / "more.c").read_bytes() == b"b"
     assert [p.name for p in folder.parent.iterdir()] == ["source"]
+
+
+def test_check_workspace_names_what_differs_and_repairs_what_rows_hold(new, carry, capsys):
+    run = carry(new(candidates=8))
+    root, source = workspace.root(run), workspace.source_folder(run, run.candidates.get(number=2).source_sha256)
+    call_command("check_workspace", run.pk)
+    assert capsys.readouterr().out == f"run {run.pk}: files and rows agree\n"
+    (root / "teams" / "001" / "team.json").write_bytes(b"\xff")
+    (root / "records" / "mine.md").write_text("a stranger's")
+    (source / "kernel.c").write_text("int x;")
+    with pytest.raises(CommandError, match="another hash") as error:
+        call_command("check_workspace", run.pk)
+    assert len(str(error.value).splitlines()) == 3
+    call_command("check_workspace", run.pk, "--repair")
+    assert "files and rows agree" in capsys.readouterr().out
+    assert (root / "strangers" / "records" / "mine.md").read_text() == "a stranger's", "nothing is lost"
+    files_agree(run)
+
+
+def test_check_workspace_says_what_cannot_be_made_again(new, carry):
+    run = carry(new(candidates=3))
+    (workspace.source_folder(run, run.candidates.get(number=2).source_sha256).parent / "report.json").unlink()
+    with pytest.raises(CommandError, match="report of candidate 2 has no file"):
+        call_command("check_workspace", run.pk, "--repair")
+    with pytest.raises(CommandError, match="there is no run 77"):
+        call_command("check_workspace", 77)
