@@ -123,7 +123,21 @@ def _moved(brief: Brief, start: Design, kind: Kind | None, moves: int, known: In
         if not key or (count > 0 and gain <= 0):
             break
         used.add(key)
-        design = brief.space.changed(design, key, choice)
+        before, design = design, brief.space.changed(design, key, choice)
+        design = _with_numbers(brief, before, design, worth, dares)
+    return design
+
+
+def _with_numbers(
+    brief: Brief, before: Design, design: Design, worth: Callable[[Option], float], dares: Callable[[Option], bool]
+) -> Design:
+    """The numbers that a change brings with it (the width of vectors, the keys of a block), chosen with it."""
+    known = {move.key for move in brief.space.active(before)}
+    for move in brief.space.active(design):
+        if move.kind == "number" and move.key not in known:
+            options = [(worth((move.key, c)), i) for i, c in enumerate(move.choices) if dares((move.key, c))]
+            if options:
+                design = brief.space.changed(design, move.key, move.choices[max(options)[1]])
     return design
 
 

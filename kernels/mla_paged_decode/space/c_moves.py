@@ -20,7 +20,7 @@ MOVES = (
     Move("order", "loop order of heads and keys", "structure", ("heads outside", "keys outside"), "heads outside"),
     Move("group", "heads that share a pass over the keys", "number", (2, 4, 8, 16), 4, KEYS_OUTSIDE),
     Move("vectors", "arithmetic", "structure", ("scalar", "vector extensions"), "scalar"),
-    Move("lanes", "floats in a vector", "number", (4, 8, 16, 32), 4, VECTORS),
+    Move("lanes", "floats in a vector", "number", (4, 8, 16, 32), 8, VECTORS),
     Move("blocking", "what a pass takes at a time", "structure", ("whole sequence", "blocks"), "whole sequence"),
     Move("block", "keys in a block", "number", (4, 8, 16, 32, 64, 128), 16, BLOCKS),
     Move(
