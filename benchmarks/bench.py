@@ -63,8 +63,8 @@ class Call:
 @dataclass(frozen=True)
 class Rhythm:
     """How a device's times are taken: rounds over all workloads, calls of each side in one visit to a workload, what
-    a visit's calls come to, and how long workloads whose rounds disagree are visited again (seconds, on a machine that
-    does nothing else and on one that does, for all workloads)."""
+    a visit's calls come to, and how long workloads whose rounds disagree are visited again (seconds, for all
+    workloads)."""
 
     rounds: int
     block_us: float
@@ -72,7 +72,6 @@ class Rhythm:
     least_calls: int
     of_visit: Callable[[Sequence[float]], float]
     quiet_seconds: float
-    busy_seconds: float
 
     def calls(self, baseline_us: float) -> int:
         """Calls of each side in one visit."""

@@ -47,9 +47,7 @@ class CpuBench(Bench):
     clock = "CPU time of one thread, read by the parent"
     # A visit's figure is its shortest call, since whatever disturbs a process adds to its time (on a loaded machine the
     # ratio of one call scatters by 12 %, that of shortest calls by 2 %).
-    rhythm = Rhythm(
-        rounds=2, block_us=6000.0, most_calls=8, least_calls=1, of_visit=min, quiet_seconds=6.5, busy_seconds=30.0
-    )
+    rhythm = Rhythm(rounds=2, block_us=6000.0, most_calls=8, least_calls=1, of_visit=min, quiet_seconds=6.5)
     scopes = (RUN_ONLY,)
     wall_apart = False
     compile_seconds = 0.0

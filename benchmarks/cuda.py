@@ -72,9 +72,7 @@ class CudaBench(Bench):
 
     device = "cuda"
     clock = "device events on a cold second-level cache, audited by the parent's clock"
-    rhythm = Rhythm(
-        rounds=4, block_us=0.0, most_calls=6, least_calls=6, of_visit=median, quiet_seconds=12.0, busy_seconds=12.0
-    )
+    rhythm = Rhythm(rounds=4, block_us=0.0, most_calls=6, least_calls=6, of_visit=median, quiet_seconds=12.0)
     scopes = SCOPES
     wall_apart = True
     compile_seconds = 60.0

@@ -56,11 +56,11 @@ def judge(
     workloads: Sequence[Workload],
     *,
     stop_below: float | None = None,
-    thorough: bool = True,
+    patience_s: float = 0.0,
     command: str = "",
 ) -> Report:
-    """Judge `source` (None: the baselines against themselves) on these workloads of the bench. `thorough`: if others
-    keep the machine busy, a figure as good as on a quiet one is worth minutes.
+    """Judge `source` (None: the baselines against themselves) on these workloads of the bench. `patience_s`: if
+    others keep the machine busy, so many seconds more (of all workloads; less of fewer) are worth a better figure.
 
     With `stop_below`, a candidate whose geometric mean on the smoke workloads is less after one round is timed no
     further; the rows that are left say `not_run`.
@@ -68,7 +68,7 @@ def judge(
     stages = Stages()
     report = _empty_report(bench, source, workloads, command)
     try:
-        _judge(bench, source, workloads, (stop_below, thorough), report, stages)
+        _judge(bench, source, workloads, (stop_below, patience_s), report, stages)
     except CandidateError as error:
         report.verdict, report.message = _early(error.status), error.message
     except JudgeError as error:
@@ -84,7 +84,7 @@ def _judge(
     bench: Bench,
     source: Source | None,
     workloads: Sequence[Workload],
-    how: tuple[float | None, bool],
+    how: tuple[float | None, float],
     report: Report,
     stages: Stages,
 ) -> None:
@@ -123,9 +123,9 @@ def _judge(
 
 
 def _check_and_time(
-    trial: Trial, workloads: Sequence[Workload], how: tuple[float | None, bool], report: Report, stages: Stages
+    trial: Trial, workloads: Sequence[Workload], how: tuple[float | None, float], report: Report, stages: Stages
 ) -> None:
-    stop_below, thorough = how
+    stop_below, patience_s = how
     smoke = [w for w in workloads if w.id.startswith(trial.bench.task.smoke)]
     rest = [w for w in workloads if w not in smoke]
     with stages.stage("check"):
@@ -142,7 +142,7 @@ def _check_and_time(
             return
     with stages.stage("time"):
         trial.confine(workloads)
-        if timing.time_rows(trial, workloads, thorough=thorough):
+        if timing.time_rows(trial, workloads, patience_s=patience_s):
             trial.bench.audit(trial, workloads)
 
 
@@ -175,7 +175,13 @@ def _is_fast_enough(trial: Trial, smoke: Sequence[Workload], stop_below: float, 
 
 
 def verify(
-    bench: Bench, source: Source, claim: Report, workloads: Sequence[Workload] | None = None, *, command: str = ""
+    bench: Bench,
+    source: Source,
+    claim: Report,
+    workloads: Sequence[Workload] | None = None,
+    *,
+    patience_s: float = 0.0,
+    command: str = "",
 ) -> Report:
     """Measure a claim again, in fresh processes and on fresh contents; the report returned is that measurement alone.
 
@@ -184,7 +190,8 @@ def verify(
     """
     claimed = {row.workload for row in claim.rows}
     bench.renew()
-    report = judge(bench, source, workloads or [w for w in bench.workloads if w.id in claimed], command=command)
+    chosen = workloads or [w for w in bench.workloads if w.id in claimed]
+    report = judge(bench, source, chosen, patience_s=patience_s, command=command)
     report.verified = report.status == "passed" and claim.candidate["source_sha256"] == source.sha256
     if claim.status == "passed" and (gap := _shortfall(claim, report)):
         report.findings.append({"kind": "claim_not_verified", "workload": None, "message": gap})

@@ -40,6 +40,8 @@ from benchmarks.judge import judge, verify
 from kernels.task import BadInputError, Task, Workload
 
 PROGRESS_SECONDS = 0.5
+PATIENCE_S, PATIENCE_TO_VERIFY_S = 24.0, 60.0
+"""What a busy machine may cost (see `judge`), where many candidates wait."""
 Say = Callable[[dict[str, Any]], None]
 
 
@@ -169,8 +171,9 @@ def _answer(bench: Bench, request: Request) -> dict[str, Any]:
     source = candidate.read(request.path)
     command = f"python -m benchmarks judge {bench.task.name} {request.path} --workloads {request.workloads}"
     if request.claim:
-        report = verify(bench, source, reports.read(request.claim), workloads, command=f"{command} --verify")
+        claim, patience, command = reports.read(request.claim), PATIENCE_TO_VERIFY_S, f"{command} --verify"
+        report = verify(bench, source, claim, workloads, patience_s=patience, command=command)
     else:
-        report = judge(bench, source, workloads, stop_below=request.stop_below, thorough=False, command=command)
+        report = judge(bench, source, workloads, stop_below=request.stop_below, patience_s=PATIENCE_S, command=command)
     report.write(request.out)
     return {"status": report.status, "out": str(request.out)}

@@ -3,11 +3,12 @@
 A visit to a workload is a few calls of both sides in strict turns; what a visit's calls come to (the shortest, or the
 median) is a matter of the device's clock: see its `Rhythm`. Each round visits every workload once. Then, as long as the
 rounds disagree by more than a few percent, the workload that disagrees most, whichever way, is visited again for all of
-them. How long that may go on depends on whether anybody else works on the machine: a busy one makes a verdict slower
-rather than worse. Who begins changes from workload to workload and from visit to visit.
+them. That may go on longer where somebody else works on the machine: as long as the judge's `patience_s` says, a busy
+one makes a verdict slower rather than worse. Who begins changes from workload to workload and from visit to visit.
 
 Processes differ for as long as they live (where their memory lies decides how much of a shared cache they get), on a
-busy machine by a percent and more. So there all of this is done again in fresh processes, until their means agree.
+busy machine by a percent and more. So there, if the patience is great enough, all of this is done again in fresh
+processes, until their means agree.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from kernels.task import Mismatch, Workload
 DISAGREEMENT = 0.03
 """Root mean square, over workloads, of the relative difference of the rounds, at which they agree well enough:
 for 47 workloads a standard error of 0.2 % of the geometric mean."""
+REVISITS_S = 24.0
+"""Of the patience that a busy machine is met with, what may go to visiting again; the rest goes to fresh processes."""
 LEAST_PASSES, MOST_PASSES, PASSES_AGREE = 4, 12, 0.0035
 """On a busy machine: fresh pairs of processes, and the standard error of the mean of their geometric means (logarithms)
 from which on there are enough."""
@@ -69,17 +72,17 @@ class Moment:
 
 
 def time_rows(
-    trial: Trial, workloads: Sequence[Workload], rounds: int | None = None, *, thorough: bool = False
+    trial: Trial, workloads: Sequence[Workload], rounds: int | None = None, *, patience_s: float = 0.0
 ) -> bool:
-    """Time these workloads; False as soon as one is not right any more. `thorough`: on a busy machine, in many
-    processes."""
+    """Time these workloads; False as soon as one is not right any more. `patience_s`: how much
+    longer it may take on a busy machine (of all workloads; less of fewer)."""
     begin = Moment.now()
     with trial.bench.measuring():
         for number in range(rounds or trial.bench.rhythm.rounds):
             if not _time_round(trial, workloads, number):
                 return False
         return rounds is not None or (
-            _revisit(trial, workloads, begin) and (not thorough or _pass_again(trial, workloads, begin))
+            _revisit(trial, workloads, begin, patience_s) and _pass_again(trial, workloads, begin, patience_s)
         )
 
 
@@ -91,12 +94,15 @@ def _time_round(trial: Trial, workloads: Sequence[Workload], number: int) -> boo
     return True
 
 
-def _pass_again(trial: Trial, workloads: Sequence[Workload], begin: Moment) -> bool:
-    """Time all of them in fresh processes, while the machine is busy and the processes' means are apart; False as soon
-    as one workload is not right any more."""
+def _pass_again(trial: Trial, workloads: Sequence[Workload], begin: Moment, patience_s: float) -> bool:
+    """Time all of them in fresh processes, while the machine is busy, the processes' means are apart and patience
+    lasts; False as soon as one workload is not right any more."""
     bench = trial.bench
+    end = _share(trial, workloads) * (bench.rhythm.quiet_seconds + patience_s)
     rounds, means = bench.rhythm.rounds, [_mean(trial, workloads, 0)]
-    while bench.renews and len(means) < MOST_PASSES and begin.others_since > BUSY and not _agree(means):
+    while bench.renews and len(means) < MOST_PASSES and not _agree(means):
+        if begin.seconds_ago >= end or begin.others_since <= BUSY:
+            break
         trial.end()
         bench.renew()
         for workload in workloads:
@@ -125,11 +131,15 @@ def meet(trial: Trial, workload: Workload) -> None:
     bench.call(trial.side(workload), workload, limit, companion=trial.baseline(workload))
 
 
-def _revisit(trial: Trial, workloads: Sequence[Workload], begin: Moment) -> bool:
+def _share(trial: Trial, workloads: Sequence[Workload]) -> float:
+    return len(workloads) / len(trial.bench.workloads)
+
+
+def _revisit(trial: Trial, workloads: Sequence[Workload], begin: Moment, patience_s: float) -> bool:
     """Visit what disagrees most until all agree or time is up; False as soon as one is not right any more."""
-    visits, share = dict.fromkeys(workloads, 1), len(workloads) / len(trial.bench.workloads)
-    rhythm = trial.bench.rhythm
-    while begin.seconds_ago < share * (rhythm.busy_seconds if begin.others_since > BUSY else rhythm.quiet_seconds):
+    visits, share = dict.fromkeys(workloads, 1), _share(trial, workloads)
+    rhythm, more = trial.bench.rhythm, min(patience_s, REVISITS_S)
+    while begin.seconds_ago < share * (rhythm.quiet_seconds + (more if begin.others_since > BUSY else 0.0)):
         apart = {w: _disagreement(trial.rows[w.id]) for w in workloads if visits[w] < MOST_VISITS}
         if sum(d * d for d in apart.values()) <= DISAGREEMENT**2 * len(workloads):
             break
