@@ -85,7 +85,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_leaves_no_judge(home):
     while not judges_of(home) and time.monotonic() < deadline:
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=15)
+    _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "interrupted; go on with --resume 1" in said
     assert "Traceback" not in said
