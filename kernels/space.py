@@ -32,13 +32,22 @@ class Move:
 
 
 class Design(Mapping[str, Choice]):
-    """A choice for each move, in the order of the space's moves; never changed, and usable as a key."""
+    """A choice for each move, in the order of the space's moves; never changed, and usable as a key.
 
-    __slots__ = ("_choices", "_hash")
+    `space` is the one in which it is known to be canonical.
+    """
 
-    def __init__(self, choices: Mapping[str, Choice]) -> None:
+    __slots__ = ("_choices", "_hash", "space")
+
+    def __init__(self, choices: Mapping[str, Choice], space: Space | None = None) -> None:
         self._choices = dict(choices)
         self._hash = hash(tuple(self._choices.items()))
+        self.space = space
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Design):
+            return self._hash == other._hash and self._choices == other._choices
+        return super().__eq__(other)
 
     def __getitem__(self, key: str) -> Choice:
         return self._choices[key]
@@ -68,7 +77,7 @@ class Space:
         self._by_key = {move.key: move for move in self.moves}
         self._render = render
         _check_moves(self.moves)
-        self.start = Design({move.key: move.start for move in self.moves})
+        self.start = self._canonical({move.key: move.start for move in self.moves})
 
     def design(self, choices: Mapping[str, Choice]) -> Design:
         """The design with these choices, the others as at the start, in canonical form; see `check` for errors."""
@@ -83,6 +92,8 @@ class Space:
 
     def canonical(self, design: Mapping[str, Choice]) -> Design:
         """The same program's one design: moves that mean nothing beside the others stand at their start."""
+        if isinstance(design, Design) and design.space is self:
+            return design
         self.check(design)
         return self._canonical(design)
 
@@ -93,7 +104,8 @@ class Space:
 
     def changed(self, design: Mapping[str, Choice], key: str, choice: Choice) -> Design:
         """The canonical design that results from one move."""
-        return self.canonical({**design, key: choice})
+        self._check_choices({key: choice})
+        return self._canonical({**self.canonical(design), key: choice})
 
     def neighbours(self, design: Mapping[str, Choice], kind: Kind | None = None) -> tuple[Design, ...]:
         """All designs that are one move away, in the order of moves and choices; of one kind of move if asked."""
@@ -123,7 +135,7 @@ class Space:
         settled: dict[str, Choice] = {}
         for move in self.moves:
             settled[move.key] = choices[move.key] if _is_met(move, settled) else move.start
-        return Design(settled)
+        return Design(settled, self)
 
     def _check_choices(self, choices: Mapping[str, Choice]) -> None:
         for key, choice in choices.items():
@@ -144,7 +156,7 @@ def table(space: Space) -> str:
 
 
 def _is_met(move: Move, settled: Mapping[str, Choice]) -> bool:
-    return all(settled[key] in allowed for key, allowed in move.needs.items())
+    return not move.needs or all(settled[key] in allowed for key, allowed in move.needs.items())
 
 
 def _allowed(move: Move) -> str:

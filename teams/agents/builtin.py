@@ -2,8 +2,8 @@
 
 All of them share moves and judge; a posture decides which moves it considers and where it starts:
 
-    engineer     structural moves, two or three at once while little is known
-    tuner        numbers near the best
+    engineer     structural moves, two or three at once
+    tuner        numbers near the best and near its rivals
     debugger     a failed candidate with one of its changes taken back or made otherwise
     analyst      changes that help the batch size that gains least, by the rows
     scout        another structure altogether
@@ -11,31 +11,33 @@ All of them share moves and judge; a posture decides which moves it considers an
     random       any design, drawn blindly (a control)
     climber      one move from the best, drawn blindly (a control)
 
-What choices are worth is learnt from what the role sees of the verdicts (worth.py), and the next move drawn from what
-that leaves open. The same seed and the same verdicts give the same moves.
+What a design may bring is learnt from what the role sees of the verdicts (surrogate.py, risks.py): of many designs that
+its moves lead to, a role writes the one that promises most. The same seed and the same verdicts give the same moves.
 """
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kernels.space import Choice, Design, Kind
+from kernels.space import Design, Kind, Move, Space
 from teams.agents.brief import Attempt, Brief, HandOver, Write
-from teams.agents.worth import Observation, Option, Worth, log_ratio, risks
+from teams.agents.risks import PRIOR_RISK, Option, risks
+from teams.agents.surrogate import Seen, Surrogate, expected_improvement
 
 STOPPED, STOPPED_NOISE = -0.6, 0.3
-"""What a candidate that was stopped early, being far slower, counts as (log speedup)."""
-NOISE = 0.1
-"""How far a verdict may be off what its choices are worth elsewhere (log speedup)."""
-DRAWS = 40
-"""Proposals drawn before a role finds that it has nothing new to try."""
+"""What a candidate that was stopped early, being far slower, counts as beside its parent (log speedup)."""
+DRAWS = 500
+"""Designs drawn, of which the most promising is written."""
 FAILED = ("build_error", "failed", "cheated", "screened_out")
 GOOD = 0.7
 """A failed candidate is worth repairing if its parent had this share of the best speed."""
+NEAR, RIVALS = 0.6, 4
+"""A tuner looks at as many others, besides its base, that have this share of its speed."""
 FAR = 3
-"""Choices in which a scout's start differs from the best."""
+"""Structural choices in which what a scout writes differs from the best."""
 
 
 def write(brief: Brief) -> Write | HandOver:
@@ -51,29 +53,20 @@ def write(brief: Brief) -> Write | HandOver:
     return HandOver(f"wrote {brief.written} candidates; nothing left to try as {brief.posture}")
 
 
-def observations(brief: Brief, group: str | None = None) -> list[Observation]:
-    """What the verdicts say of choices; by the speedup of one batch size if `group` is given."""
+def seen(brief: Brief, group: str | None = None) -> list[Seen]:
+    """What the verdicts say of designs; by the speedup of one batch size if `group` is given."""
     by_number = {a.number: a for a in (brief.base, *brief.attempts)}
-    found: list[Observation] = []
-    for attempt in brief.attempts:
-        parent = by_number.get(attempt.parent) if attempt.parent is not None else None
-        if parent is None or attempt.design is None or parent.design is None or _score(parent, group) is None:
+    found: list[Seen] = []
+    for attempt in by_number.values():
+        if attempt.design is None:
             continue
-        change: dict[Option, float] = {}
-        for key, choice in attempt.design.items():
-            if parent.design[key] != choice:
-                change[key, choice], change[key, parent.design[key]] = 1.0, -1.0
-        if change and (seen := _observed(parent, attempt, group)) is not None:
-            found.append(Observation(change, *seen))
+        if score := _score(attempt, group):
+            found.append(Seen(attempt.design, math.log(score)))
+            continue
+        parent = by_number.get(attempt.parent or 0)
+        if attempt.status == "partial" and parent and (before := _score(parent, group)):
+            found.append(Seen(attempt.design, math.log(before) + STOPPED, STOPPED_NOISE))
     return found
-
-
-def _observed(parent: Attempt, attempt: Attempt, group: str | None) -> tuple[float, float] | None:
-    """Log speedup of an attempt over its parent and how far it may be off; None where it says nothing of speed."""
-    before, after = _score(parent, group), _score(attempt, group)
-    if attempt.status == "partial":
-        return STOPPED, STOPPED_NOISE
-    return (log_ratio(after, before), NOISE) if before and after else None
 
 
 def _score(attempt: Attempt, group: str | None) -> float | None:
@@ -82,16 +75,17 @@ def _score(attempt: Attempt, group: str | None) -> float | None:
 
 @dataclass(frozen=True)
 class Insight:
-    """What a role has learnt: worth and risk of choices, and the choices that it must not make."""
+    """What a role has learnt: a model of speed, the best so far (log speedup), and risks of choices."""
 
-    worth: Worth
+    model: Surrogate
+    best: float
     risk: Mapping[Option, float]
-    wrong: frozenset[Option]
 
-    def daring(self, rng: random.Random) -> Callable[[Option], bool]:
-        """Which choices to consider this time: the riskier one is, the more seldom."""
-        refused = {option for option, risk in self.risk.items() if rng.random() < risk} | self.wrong
-        return lambda option: option not in refused
+    def promise(self, start: Design, design: Design) -> float:
+        """Expected improvement on the best, times the chance that what came in since `start` makes nothing fail."""
+        mean, spread = self.model.predict(design)
+        runs = math.prod(1 - self.risk.get((k, c), PRIOR_RISK) for k, c in design.items() if start[k] != c)
+        return expected_improvement(mean, spread, self.best) * runs
 
 
 def insight(brief: Brief, group: str | None = None) -> Insight:
@@ -103,60 +97,71 @@ def insight(brief: Brief, group: str | None = None) -> Insight:
         if parent is not None and parent.design is not None and attempt.design is not None:
             new = frozenset((k, c) for k, c in attempt.design.items() if parent.design[k] != c)
             tried.append((new, attempt.status in FAILED))
-    wrong = frozenset(option for choices in brief.avoid if len(choices) == 1 for option in choices)
-    return Insight(Worth(observations(brief, group)), risks(tried), wrong)
-
-
-def _moved(brief: Brief, start: Design, kind: Kind | None, moves: int, known: Insight) -> Design:
-    """`start` with its most promising changes, one after another, each of another move, while they promise a gain."""
-    worth, dares = known.worth.draw(brief.rng), known.daring(brief.rng)
-    design, used = start, set[str]()
-    for count in range(moves):
-        options: list[tuple[float, str, Choice]] = [
-            (worth((move.key, choice)) - worth((move.key, design[move.key])), move.key, choice)
-            for move in brief.space.active(design)
-            if kind in (None, move.kind) and move.key not in used
-            for choice in move.choices
-            if choice != design[move.key] and dares((move.key, choice))
-        ]
-        gain, key, choice = max(options, key=lambda option: option[0], default=(0.0, "", ""))
-        if not key or (count > 0 and gain <= 0):
-            break
-        used.add(key)
-        before, design = design, brief.space.changed(design, key, choice)
-        design = _with_numbers(brief, before, design, worth, dares)
-    return design
-
-
-def _with_numbers(
-    brief: Brief, before: Design, design: Design, worth: Callable[[Option], float], dares: Callable[[Option], bool]
-) -> Design:
-    """The numbers that a change brings with it (the width of vectors, the keys of a block), chosen with it."""
-    known = {move.key for move in brief.space.active(before)}
-    for move in brief.space.active(design):
-        if move.kind == "number" and move.key not in known:
-            options = [(worth((move.key, c)), i) for i, c in enumerate(move.choices) if dares((move.key, c))]
-            if options:
-                design = brief.space.changed(design, move.key, move.choices[max(options)[1]])
-    return design
+    found = seen(brief, group)
+    best = max((one.value for one in found), default=0.0)
+    return Insight(Surrogate(brief.space, found), best, risks(tried))
 
 
 Proposals = Iterator[tuple[Attempt, Design]]
+
+
+def _ranked(
+    brief: Brief, starts: Sequence[Attempt], kind: Kind | None, boldness: tuple[int, ...], known: Insight
+) -> Proposals:
+    """Designs that some moves of a kind lead to from the starts, the most promising first."""
+    drawn: dict[Design, tuple[float, Attempt]] = {}
+    for _ in range(DRAWS):
+        start = brief.rng.choice(starts)
+        assert start.design is not None
+        design = _moved(brief.space, start.design, kind, brief.rng.choice(boldness), brief.rng)
+        if design not in drawn and not brief.is_known(design):
+            drawn[design] = known.promise(start.design, design), start
+    for design in sorted(drawn, key=lambda one: -drawn[one][0]):
+        yield drawn[design][1], design
+
+
+def _moved(space: Space, start: Design, kind: Kind | None, moves: int, rng: random.Random) -> Design:
+    """`start` after some random changes, each of another move."""
+    design, used = start, set[str]()
+    for _ in range(moves):
+        here = space.active(design)
+        options = [
+            move for move in here
+            if kind in (None, move.kind) and move.key not in used and len(move.choices) > 1
+        ]  # fmt: skip
+        if not options:
+            break
+        move = rng.choice(options)
+        used.add(move.key)
+        choice = rng.choice([choice for choice in move.choices if choice != design[move.key]])
+        design = _with_numbers(space, here, space.changed(design, move.key, choice), rng)
+    return design
+
+
+def _with_numbers(space: Space, before: Sequence[Move], design: Design, rng: random.Random) -> Design:
+    """The numbers that a change brings with it (the width of vectors, the keys of a block), drawn with it."""
+    for move in space.active(design):
+        if move.kind == "number" and move not in before:
+            design = space.changed(design, move.key, rng.choice(move.choices))
+    return design
 
 
 def _explore(kind: Kind | None, boldness: tuple[int, ...]) -> Callable[[Brief], Proposals]:
     """Moves of a kind from the base; `boldness` are the numbers of moves to choose from."""
 
     def propose(brief: Brief) -> Proposals:
-        return _draw(brief, brief.base, kind, boldness, insight(brief))
+        return _ranked(brief, [brief.base], kind, boldness, insight(brief))
 
     return propose
 
 
-def _draw(brief: Brief, start: Attempt, kind: Kind | None, boldness: tuple[int, ...], known: Insight) -> Proposals:
-    assert start.design is not None
-    for _ in range(DRAWS):
-        yield start, _moved(brief, start.design, kind, brief.rng.choice(boldness), known)
+def _tune(brief: Brief) -> Proposals:
+    """Numbers, from the base and from the fastest others that come near it."""
+    rivals = sorted(
+        (a for a in brief.attempts if a.design and (a.score or 0) > NEAR * (brief.base.score or 0) and a != brief.base),
+        key=lambda a: -(a.score or 0),
+    )
+    return _ranked(brief, [brief.base, *rivals[:RIVALS]], "number", (2, 1, 1), insight(brief))
 
 
 def _debug(brief: Brief) -> Proposals:
@@ -195,25 +200,18 @@ def _analyse(brief: Brief) -> Proposals:
         assert attempt.design is not None
         for key in (k for k in start if start[k] != attempt.design[k]):
             yield brief.base, brief.space.changed(start, key, attempt.design[key])
-    yield from _draw(brief, brief.base, None, (1, 2), insight(brief, weakest))
+    yield from _ranked(brief, [brief.base], None, (1, 2), insight(brief, weakest))
 
 
 def _scout(brief: Brief) -> Proposals:
-    """Structural moves from another place: a right candidate unlike the best, the faster the likelier; or any moves
-    from the start, if there is none."""
+    """Any moves from right candidates to where the structure is unlike the best one's."""
     best = brief.base.design
     assert best is not None
-    far = [
-        a for a in brief.attempts
-        if a.score and a.design and sum(best[key] != choice for key, choice in a.design.items()) >= FAR
-    ]  # fmt: skip
-    if not far:
-        yield from _draw(brief, brief.base, None, (4, 5), insight(brief))
-        return
-    known = insight(brief)
-    for start in brief.rng.choices(far, [(a.score or 0) ** 2 for a in far], k=DRAWS):
-        assert start.design is not None
-        yield start, _moved(brief, start.design, None, brief.rng.choice((2, 3, 4)), known)
+    starts = [a for a in brief.attempts if a.score and a.design] or [brief.base]
+    structure = [move.key for move in brief.space.moves if move.kind == "structure"]
+    for start, design in _ranked(brief, starts, None, (2, 3, 4), insight(brief)):
+        if sum(best[key] != design[key] for key in structure) >= FAR:
+            yield start, design
 
 
 def _blindly(brief: Brief) -> Proposals:
@@ -237,7 +235,7 @@ def _climb(brief: Brief) -> Proposals:
 
 POSTURES: Mapping[str, Callable[[Brief], Proposals]] = {
     "engineer": _explore("structure", (3, 2, 2, 1)),
-    "tuner": _explore("number", (2, 1, 1)),
+    "tuner": _tune,
     "debugger": _debug,
     "analyst": _analyse,
     "scout": _scout,
