@@ -100,7 +100,7 @@ def _finish_pause(run: Run, command: Command) -> bool:
 
 
 def _finish_restructure(run: Run, command: Command) -> bool:
-    """Between two turns, as the supervisor's own restructurings."""
+    """Once the open turns have ended, which they do as soon as what they have written is judged."""
     if run.state == Run.State.STOPPING:
         return command.refuse("the run stops before its turn has ended")
     if run.turns.filter(ended_at__isnull=True).exists():

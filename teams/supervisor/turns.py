@@ -50,7 +50,7 @@ def start_turns(run: Run) -> bool:
     """Begin the turns of the next phase, when none is open, the start is judged and the budget allows a candidate."""
     if run.state != Run.State.RUNNING or run.turns.filter(ended_at__isnull=True).exists():
         return False
-    if run.commands.filter(kind=Command.Kind.RESTRUCTURE, state=Command.State.ACCEPTED).exists():
+    if _is_forced(run):
         return False  # the new team begins
     if not budget.allows_candidate(run) or not run.reports.judged().filter(smoke_geomean__isnull=False).exists():
         return False
@@ -62,6 +62,11 @@ def start_turns(run: Run) -> bool:
         for key in run.team.phases[phase]:
             _open_turn(run, roles[key], cycle, phase)
     return True
+
+
+def _is_forced(run: Run) -> bool:
+    """Whether a person has asked for another team and it is not there yet."""
+    return run.commands.filter(kind=Command.Kind.RESTRUCTURE, state=Command.State.ACCEPTED).exists()
 
 
 def _next_phase(run: Run) -> tuple[int, int]:
@@ -107,13 +112,15 @@ def base_of(progress: Progress, wanted: Candidate | None) -> Judged | None:
 
 
 def work(run: Run) -> bool:
-    """Let every open turn whose candidates are judged take its next step."""
-    changed = False
+    """Let every open turn whose candidates are judged take its next step, or end it where another team is to come."""
+    changed, forced = False, _is_forced(run)
     for turn in run.turns.filter(ended_at__isnull=True).select_related("role", "team__base"):
         if run.reports.waiting().filter(candidate__turn=turn).exists():
             continue
         if run.state == Run.State.STOPPING or (run.state == Run.State.RUNNING and not budget.allows_candidate(run)):
             changed |= _hand_over(run, turn, "the run ends here")
+        elif forced:
+            changed |= _hand_over(run, turn, "another team was asked for")
         elif run.state == Run.State.RUNNING:
             changed |= _step(run, turn)
     return changed

@@ -1,5 +1,7 @@
 """Every attack fools the naive judge (so this test can fail) and not the real one."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from benchmarks import build
@@ -12,9 +14,10 @@ ATTACKS = list(suite.attacks("mla_paged_decode"))
 def test_an_attack_fools_the_naive_judge_and_is_caught_by_the_real_one(bench, attack):
     if attack.source.language == "c" and build.compiler() is None:
         pytest.skip("no C compiler here")
-    fooled = suite.fools_the_naive_judge(attack)
-    assert fooled.good, f"harmless: {fooled.verdict}"
-    caught = suite.is_caught(bench, attack)
+    with ThreadPoolExecutor(1) as beside:  # both judges at once: a machine that is busy helps no attack
+        fooled = beside.submit(suite.fools_the_naive_judge, attack)
+        caught = suite.is_caught(bench, attack)
+    assert fooled.result().good, f"harmless: {fooled.result().verdict}"
     assert caught.good, f"not caught: {caught.verdict}"
 
 
